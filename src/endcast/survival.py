@@ -1,0 +1,279 @@
+"""Survival curves of token counts: from hazards to everything that a router or a person asks of them.
+
+Time is discrete: one step is one token. ``S(t) = P(o > t)`` with ``S(0) = 1`` and ``S(t) = Π_{u≤t} (1 − λ(u))``.
+A ``CurveTable`` holds m curves by their log survival on one grid of *edges*; between two edges the hazard is constant,
+beyond the last edge the tail is geometric. A ``SurvivalBatch`` points n forecasts into such a table: each reads one
+curve from a position on (conditioning: ``P(R > h) = S(e + h)/S(e)``) and ends for certain at its cap. So advancing
+a running request by a token moves a number and evaluates no model, and all figures have a closed form.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from endcast.errors import InputError
+
+FloatArray = npt.NDArray[np.float64]
+Float32Array = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+
+#: Hazards are kept in [HAZARD_MIN, HAZARD_MAX] where a curve must end some day, so that no figure is ever infinite.
+HAZARD_MIN = 1e-9
+HAZARD_MAX = 1.0 - 1e-12
+#: "no cap": further than any output goes.
+NO_CAP = np.iinfo(np.int64).max // 4
+
+
+def log_survival_from_hazard(hazard: npt.ArrayLike) -> FloatArray:
+    """Log survival (m, K+1), first column 0, from the hazards (m, K) of K successive intervals, in [0, 1]."""
+    clipped = np.clip(np.asarray(hazard, dtype=np.float64), 0.0, HAZARD_MAX)
+    log_survival = np.zeros((clipped.shape[0], clipped.shape[1] + 1))
+    np.cumsum(np.log1p(-clipped), axis=1, out=log_survival[:, 1:])
+    return log_survival
+
+
+def _geometric_sum(log_ratio: FloatArray, terms: FloatArray) -> FloatArray:
+    """Σ_{i < terms} exp(i · log_ratio), elementwise; log_ratio ≤ 0."""
+    flat = log_ratio > -1e-12
+    safe = np.where(flat, -1.0, log_ratio)
+    return np.where(flat, terms, np.expm1(terms * safe) / np.expm1(safe))
+
+
+@dataclass(frozen=True)
+class CurveTable:
+    """m survival curves on one grid.
+
+    ``edges`` (K+1,) tokens, strictly increasing from 0; ``log_survival`` (m, K+1), non-increasing from 0, finite;
+    ``log_tail`` (m,) log of the chance to survive one more token beyond the last edge, < 0.
+    """
+
+    edges: IntArray
+    log_survival: FloatArray
+    log_tail: FloatArray
+
+    @classmethod
+    def from_log_survival(
+        cls, edges: IntArray, log_survival: FloatArray, log_tail: FloatArray | None = None
+    ) -> CurveTable:
+        """A table; by default the tail goes on with the hazard of the last interval."""
+        width = float(edges[-1] - edges[-2])
+        last = (log_survival[:, -1] - log_survival[:, -2]) / width
+        tail = last if log_tail is None else log_tail
+        return cls(edges, log_survival, np.clip(tail, np.log1p(-HAZARD_MAX), np.log1p(-HAZARD_MIN)))
+
+    @cached_property
+    def interval_of(self) -> npt.NDArray[np.int32]:
+        """(last edge + 1,): the interval that a position lies in, as a table so that finding it costs O(1)."""
+        positions = np.arange(self.edges[-1] + 1)
+        interval: npt.NDArray[np.int32] = (np.searchsorted(self.edges, positions, side="right") - 1).astype(np.int32)
+        return interval
+
+    @cached_property
+    def slopes(self) -> FloatArray:
+        """(m, K+1): log of the chance to survive one token in each interval; the last column is the tail's."""
+        inner = np.diff(self.log_survival, axis=1) / np.diff(self.edges)
+        return np.concatenate([inner, self.log_tail[:, None]], axis=1)
+
+    @cached_property
+    def remaining_at_edges(self) -> FloatArray:
+        """(m, K+1): expected remaining tokens for one that has reached each edge, backwards from the tail."""
+        out = np.empty_like(self.log_survival)
+        out[:, -1] = -1.0 / np.expm1(self.log_tail)
+        widths = np.diff(self.edges).astype(np.float64)
+        for k in range(len(widths) - 1, -1, -1):
+            slope = self.slopes[:, k]
+            inside = _geometric_sum(slope, np.full_like(slope, widths[k]))
+            out[:, k] = inside + np.exp(slope * widths[k]) * out[:, k + 1]
+        return out
+
+    def _locate(self, position: IntArray) -> npt.NDArray[np.int64]:
+        last = int(self.edges[-1])
+        inside: npt.NDArray[np.int64] = self.interval_of[np.minimum(position, last)].astype(np.int64)
+        return inside
+
+    def log_survival_at(self, row: IntArray, position: IntArray) -> FloatArray:
+        """log S(position) of the given rows, elementwise (``row`` and ``position`` broadcast)."""
+        k = self._locate(position)
+        at: FloatArray = self.log_survival[row, k] + self.slopes[row, k] * (position - self.edges[k])
+        return at
+
+    def remaining_at(self, row: IntArray, position: IntArray) -> FloatArray:
+        """Expected remaining tokens of one that has reached ``position``, elementwise."""
+        k = self._locate(position)
+        slope = self.slopes[row, k]
+        last = k == len(self.edges) - 1
+        to_edge = np.where(last, 0, self.edges[np.minimum(k + 1, len(self.edges) - 1)] - position).astype(np.float64)
+        beyond = self.remaining_at_edges[row, np.minimum(k + 1, len(self.edges) - 1)]
+        here: FloatArray = _geometric_sum(slope, to_edge) + np.exp(slope * to_edge) * beyond
+        return here
+
+
+@dataclass(frozen=True)
+class SurvivalBatch:
+    """n forecasts as arrays.
+
+    ``row`` (n,) into ``table``; ``position`` (n,) tokens ≥ 0, where on that curve each stands now; ``cap`` (n,) most
+    tokens that may still come, ≥ 0 (``NO_CAP`` for none); ``horizon`` tokens ≥ 0 that the arrays below reach.
+    """
+
+    table: CurveTable
+    row: IntArray
+    position: IntArray
+    cap: IntArray
+    horizon: int
+
+    def __post_init__(self) -> None:
+        if self.horizon < 0:
+            raise InputError("horizon", f"must be at least 0, not {self.horizon}")
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def advance(self, tokens: int | IntArray) -> SurvivalBatch:
+        """The forecasts after ``tokens`` more (one number or (n,)) without an end: conditioning, no model call."""
+        return replace(self, position=self.position + tokens, cap=np.maximum(self.cap - tokens, 0))
+
+    def take(self, index: npt.NDArray[np.integer]) -> SurvivalBatch:
+        """Those forecasts only."""
+        return replace(self, row=self.row[index], position=self.position[index], cap=self.cap[index])
+
+    def with_horizon(self, horizon: int) -> SurvivalBatch:
+        """The same forecasts, read over another window."""
+        return replace(self, horizon=horizon)
+
+    @cached_property
+    def _log_at_start(self) -> FloatArray:
+        return self.table.log_survival_at(self.row, self.position)
+
+    def survival_at(self, further: int | IntArray) -> FloatArray:
+        """P(R > further), (n,); ``further`` tokens ≥ 0, one number or (n,)."""
+        log = self.table.log_survival_at(self.row, self.position + further) - self._log_at_start
+        return np.where(np.asarray(further) < self.cap, np.exp(log), 0.0)
+
+    @cached_property
+    def survival(self) -> Float32Array:
+        """(n, horizon + 1), P(R > h) for h = 0 … horizon, non-increasing; column 0 is 1 unless the cap is reached."""
+        h = np.arange(self.horizon + 1)
+        log = self.table.log_survival_at(self.row[:, None], self.position[:, None] + h) - self._log_at_start[:, None]
+        return np.where(h < self.cap[:, None], np.exp(log), 0.0).astype(np.float32)
+
+    @cached_property
+    def p_end(self) -> FloatArray:
+        """(n,), P(R ≤ horizon)."""
+        return 1.0 - self.survival_at(self.horizon)
+
+    def within(self, horizon: int) -> FloatArray:
+        """(n,), E[min(R, horizon)] in tokens."""
+        reach = np.minimum(horizon, self.cap)
+        log = self.table.log_survival_at(self.row, self.position + reach) - self._log_at_start
+        here = self.table.remaining_at(self.row, self.position)
+        there = self.table.remaining_at(self.row, self.position + reach)
+        return np.clip(here - np.exp(log) * there, 0.0, reach)
+
+    @cached_property
+    def expected_within(self) -> FloatArray:
+        """(n,), E[min(R, horizon)] in tokens."""
+        return self.within(self.horizon)
+
+    @cached_property
+    def expected_remaining(self) -> FloatArray:
+        """(n,), E[R] in tokens, capped."""
+        return self.within(NO_CAP // 2)
+
+    def quantile(self, q: float) -> FloatArray:
+        """(n,), the least r with P(R ≤ r) ≥ q, 0 < q < 1, in whole tokens, capped."""
+        if not 0.0 < q < 1.0:
+            raise InputError("quantile", f"must lie strictly between 0 and 1, not {q!r:.60}")
+        target = self._log_at_start + np.log1p(-q)
+        out = np.empty(len(self))
+        for i in range(len(self)):
+            curve = self.table.log_survival[self.row[i]]
+            k = int(np.searchsorted(-curve, -target[i], side="left")) - 1
+            k = max(k, 0)
+            slope = self.table.slopes[self.row[i], k]
+            inside = (target[i] - curve[k]) / slope if slope < 0.0 else 0.0
+            out[i] = self.table.edges[k] + np.ceil(inside - 1e-9) - self.position[i]
+        return np.clip(out, 0.0, self.cap.astype(np.float64))
+
+
+_forecast_numbers = itertools.count(1)
+
+
+def next_forecast_id(prefix: str = "f") -> str:
+    """An id that this process has not given out before."""
+    return f"{prefix}-{next(_forecast_numbers)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """When one generation will end, given what is known of it now. R is its remaining tokens."""
+
+    forecast_id: str
+    bundle: str
+    generated_tokens: int
+    batch: SurvivalBatch = field(repr=False)  #: of one row
+    known: Mapping[str, bool] = field(default_factory=dict)  #: which inputs it had
+    state_version: int = 0
+
+    @classmethod
+    def from_batch(
+        cls,
+        batch: SurvivalBatch,
+        *,
+        bundle: str,
+        generated: Sequence[int],
+        known: Sequence[Mapping[str, bool]],
+        state_version: int,
+        prefix: str = "f",
+    ) -> list[Forecast]:
+        """One forecast for each row of ``batch``."""
+        rows = np.arange(len(batch))
+        return [
+            cls(
+                forecast_id=next_forecast_id(prefix),
+                bundle=bundle,
+                generated_tokens=generated[i],
+                batch=batch.take(rows[i : i + 1]),
+                known=known[i],
+                state_version=state_version,
+            )
+            for i in rows
+        ]
+
+    def survival(self, h: int) -> float:
+        """P(R > h), h ≥ 0 tokens."""
+        return float(self.batch.survival_at(_tokens(h))[0])
+
+    def p_end(self, h: int) -> float:
+        """P(R ≤ h), h ≥ 0 tokens."""
+        return 1.0 - self.survival(h)
+
+    def expected_within(self, h: int) -> float:
+        """E[min(R, h)], h ≥ 0 tokens."""
+        return float(self.batch.within(_tokens(h))[0])
+
+    @property
+    def expected_remaining(self) -> float:
+        """E[R] in tokens."""
+        return float(self.batch.expected_remaining[0])
+
+    @property
+    def expected_output_tokens(self) -> float:
+        """Tokens so far plus E[R]."""
+        return self.generated_tokens + self.expected_remaining
+
+    def quantile(self, q: float) -> float:
+        """The least r with P(R ≤ r) ≥ q, 0 < q < 1."""
+        return float(self.batch.quantile(q)[0])
+
+
+def _tokens(h: int) -> int:
+    if not 0 <= h < NO_CAP // 4:
+        raise InputError("horizon", f"must be a whole number of tokens from 0 on, not {h!r:.60}")
+    return int(h)
