@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 
 from endcast.errors import UnknownNameError
 
-
 T = TypeVar("T")
 
 

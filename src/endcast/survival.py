@@ -243,7 +243,7 @@ class Forecast:
                 known=known[i],
                 state_version=state_version,
             )
-            for i in rows
+            for i in range(len(batch))
         ]
 
     def survival(self, h: int) -> float:
