@@ -59,7 +59,8 @@ class Trace:
     @cached_property
     def arrival_s(self) -> npt.NDArray[np.float64]:
         """(n,), seconds since the first arrival."""
-        return (self.arrival_ns - self.arrival_ns.min()) / NS_PER_S
+        since: npt.NDArray[np.float64] = (self.arrival_ns - self.arrival_ns.min()) / NS_PER_S
+        return since
 
     @cached_property
     def prompt_tokens(self) -> IntArray:
