@@ -1,0 +1,5 @@
+"""``python -m endcast`` is the console command."""
+
+from endcast.cli import main
+
+main()
