@@ -10,14 +10,17 @@ a running request by a token moves a number and evaluates no model, and all figu
 from __future__ import annotations
 
 import itertools
+import os
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from endcast.errors import InputError
+from endcast.types import MAX_TOKENS, shown
 
 FloatArray = npt.NDArray[np.float64]
 Float32Array = npt.NDArray[np.float32]
@@ -129,8 +132,7 @@ class SurvivalBatch:
     horizon: int
 
     def __post_init__(self) -> None:
-        if self.horizon < 0:
-            raise InputError("horizon", f"must be at least 0, not {self.horizon}")
+        _tokens(self.horizon)
 
     def __len__(self) -> int:
         return len(self.row)
@@ -189,25 +191,28 @@ class SurvivalBatch:
     def quantile(self, q: float) -> FloatArray:
         """(n,), the least r with P(R ≤ r) ≥ q, 0 < q < 1, in whole tokens, capped."""
         if not 0.0 < q < 1.0:
-            raise InputError("quantile", f"must lie strictly between 0 and 1, not {q!r:.60}")
+            raise InputError("quantile", f"must lie strictly between 0 and 1, not {shown(q)}")
         target = self._log_at_start + np.log1p(-q)
-        out = np.empty(len(self))
-        for i in range(len(self)):
-            curve = self.table.log_survival[self.row[i]]
-            k = int(np.searchsorted(-curve, -target[i], side="left")) - 1
-            k = max(k, 0)
-            slope = self.table.slopes[self.row[i], k]
-            inside = (target[i] - curve[k]) / slope if slope < 0.0 else 0.0
-            out[i] = self.table.edges[k] + np.ceil(inside - 1e-9) - self.position[i]
-        return np.clip(out, 0.0, self.cap.astype(np.float64))
+        interval = np.count_nonzero(self.table.log_survival[self.row] > target[:, None], axis=1) - 1
+        reached = self.table.log_survival[self.row, interval]
+        slope = self.table.slopes[self.row, interval]  # < 0, since the curve falls to the target from here
+        further = self.table.edges[interval] + np.ceil((target - reached) / slope - 1e-9) - self.position
+        whole: FloatArray = np.clip(further, np.minimum(1.0, self.cap), self.cap)
+        return whole
 
 
 _forecast_numbers = itertools.count(1)
 
 
+@cache
+def _process_token(pid: int) -> str:
+    """Eight characters that another process, or the same one after a restart, does not have."""
+    return secrets.token_hex(4)
+
+
 def next_forecast_id(prefix: str = "f") -> str:
-    """An id that this process has not given out before."""
-    return f"{prefix}-{next(_forecast_numbers)}"
+    """An id that no process gives out twice, so that what happened can be joined with what was forecast."""
+    return f"{prefix}-{_process_token(os.getpid())}-{next(_forecast_numbers)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,6 +279,7 @@ class Forecast:
 
 
 def _tokens(h: int) -> int:
-    if not 0 <= h < NO_CAP // 4:
-        raise InputError("horizon", f"must be a whole number of tokens from 0 on, not {h!r:.60}")
+    whole = isinstance(h, int | np.integer) and not isinstance(h, bool)
+    if not whole or not 0 <= h <= MAX_TOKENS:
+        raise InputError("horizon", f"must be a whole number of tokens from 0 to {MAX_TOKENS}, not {shown(h)}")
     return int(h)

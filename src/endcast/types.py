@@ -6,7 +6,6 @@ value is made; ``InputError`` names the field.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -17,6 +16,8 @@ from endcast.errors import InputError
 
 #: No request, cap or output is longer than this; a larger number in a log is a fault of the log.
 MAX_TOKENS = 100_000_000
+#: No clock goes further: some 30,000 years.
+MAX_SECONDS = 1e12
 
 
 class EndReason(StrEnum):
@@ -29,22 +30,27 @@ class EndReason(StrEnum):
     UNFINISHED = "unfinished"  #: still running when the log ended
 
 
+def shown(value: object) -> str:
+    """``value`` as a message shows it: short, whatever its size."""
+    return f"{value!r:.60}" if not isinstance(value, int) or abs(value) < 10**60 else "a number of over 60 digits"
+
+
 def check_count(field: str, value: int | None, *, least: int = 0) -> None:
     """Raise ``InputError`` unless ``value`` is unknown or a whole number in [least, MAX_TOKENS]."""
     if value is None:
         return
     if type(value) is not int:
-        raise InputError(field, f"must be a whole number, not {value!r:.60}")
+        raise InputError(field, f"must be a whole number, not {shown(value)}")
     if not least <= value <= MAX_TOKENS:
-        raise InputError(field, f"must lie between {least} and {MAX_TOKENS}, not {value!r:.60}")
+        raise InputError(field, f"must lie between {least} and {MAX_TOKENS}, not {shown(value)}")
 
 
 def check_seconds(field: str, value: float | None) -> None:
     """Raise ``InputError`` unless ``value`` is unknown or a finite number of seconds within ±1e12."""
     if value is None:
         return
-    if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e12:
-        raise InputError(field, f"must be a finite number of seconds, not {value!r:.60}")
+    if type(value) not in (int, float) or not abs(value) <= MAX_SECONDS:  # a NaN is not ≤ either
+        raise InputError(field, f"must be a finite number of seconds within ±1e12, not {shown(value)}")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
