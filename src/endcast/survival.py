@@ -14,7 +14,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,15 @@ def _geometric_sum(log_ratio: FloatArray, terms: FloatArray) -> FloatArray:
     return np.where(flat, terms, np.expm1(terms * safe) / np.expm1(safe))
 
 
+@lru_cache(maxsize=32)
+def _intervals(edges: bytes) -> npt.NDArray[np.int32]:
+    """``CurveTable.interval_of``, made once for all tables on the same grid."""
+    grid = np.frombuffer(edges, dtype=np.int64)
+    interval = (np.searchsorted(grid, np.arange(grid[-1] + 1), side="right") - 1).astype(np.int32)
+    interval.flags.writeable = False
+    return interval
+
+
 @dataclass(frozen=True)
 class CurveTable:
     """m survival curves on one grid.
@@ -73,9 +82,7 @@ class CurveTable:
     @cached_property
     def interval_of(self) -> npt.NDArray[np.int32]:
         """(last edge + 1,): the interval that a position lies in, as a table so that finding it costs O(1)."""
-        positions = np.arange(self.edges[-1] + 1)
-        interval: npt.NDArray[np.int32] = (np.searchsorted(self.edges, positions, side="right") - 1).astype(np.int32)
-        return interval
+        return _intervals(np.asarray(self.edges, dtype=np.int64).tobytes())
 
     @cached_property
     def slopes(self) -> FloatArray:
@@ -86,14 +93,18 @@ class CurveTable:
     @cached_property
     def remaining_at_edges(self) -> FloatArray:
         """(m, K+1): expected remaining tokens for one that has reached each edge, backwards from the tail."""
-        out = np.empty_like(self.log_survival)
-        out[:, -1] = -1.0 / np.expm1(self.log_tail)
         widths = np.diff(self.edges).astype(np.float64)
+        slopes = np.ascontiguousarray(self.slopes[:, :-1].T)
+        survives = np.exp(slopes * widths[:, None])
+        inside = np.ones_like(slopes)
+        wide = np.flatnonzero(widths > 1)  # an interval of one token needs no sum
+        inside[wide] = _geometric_sum(slopes[wide], widths[wide, None])
+        out = np.empty((len(widths) + 1, len(self.log_tail)))
+        out[-1] = -1.0 / np.expm1(self.log_tail)
         for k in range(len(widths) - 1, -1, -1):
-            slope = self.slopes[:, k]
-            inside = _geometric_sum(slope, np.full_like(slope, widths[k]))
-            out[:, k] = inside + np.exp(slope * widths[k]) * out[:, k + 1]
-        return out
+            np.multiply(survives[k], out[k + 1], out=out[k])
+            out[k] += inside[k]
+        return out.T
 
     def _locate(self, position: IntArray) -> npt.NDArray[np.int64]:
         last = int(self.edges[-1])
@@ -154,7 +165,7 @@ class SurvivalBatch:
         return self.table.log_survival_at(self.row, self.position)
 
     def survival_at(self, further: int | IntArray) -> FloatArray:
-        """P(R > further), (n,); ``further`` tokens ≥ 0, one number or (n,)."""
+        """P(R > further), (n,); ``further`` tokens ≥ 0: one number, (n,), or (H, 1) for an answer (H, n)."""
         log = self.table.log_survival_at(self.row, self.position + further) - self._log_at_start
         return np.where(np.asarray(further) < self.cap, np.exp(log), 0.0)
 
@@ -170,8 +181,8 @@ class SurvivalBatch:
         """(n,), P(R ≤ horizon)."""
         return 1.0 - self.survival_at(self.horizon)
 
-    def within(self, horizon: int) -> FloatArray:
-        """(n,), E[min(R, horizon)] in tokens."""
+    def within(self, horizon: int | IntArray) -> FloatArray:
+        """(n,), E[min(R, horizon)] in tokens; one ``horizon``, (n,), or (H, 1) for an answer (H, n)."""
         reach = np.minimum(horizon, self.cap)
         log = self.table.log_survival_at(self.row, self.position + reach) - self._log_at_start
         here = self.table.remaining_at(self.row, self.position)
