@@ -10,6 +10,8 @@ import pyarrow as pa
 #: Raised when a column changes its meaning; a file of a higher version is refused.
 SCHEMA_VERSION = 1
 VERSION_KEY = b"endcast.trace.version"
+#: Where a trace file keeps the ``ReadReport`` of the log that it was made from, as JSON.
+SOURCE_KEY = b"endcast.trace.source"
 
 SCHEMA = pa.schema(
     [

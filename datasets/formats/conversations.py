@@ -1,0 +1,148 @@
+"""Conversations as ShareGPT, LMSYS-Chat-1M and WildChat keep them: JSON or JSON Lines, one conversation an object.
+
+Each answer of the assistant is one request: the messages before it are the prompt, the conversation is the session.
+There are no token counts in such logs: they are estimated from the characters (``endcast.datasets.estimate``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from endcast.datasets.clean import LogRows
+from endcast.datasets.estimate import FRAME_TOKENS, estimate_tokens, note_estimates
+from endcast.datasets.files import LogFile
+from endcast.datasets.formats.base import Sample
+from endcast.datasets.formats.tables import BATCH_CHARACTERS, BATCH_RECORDS, need_json, to_json
+from endcast.datasets.messages import text_of
+from endcast.datasets.report import Tally
+from endcast.datasets.text import json_records
+from endcast.datasets.times import instant
+
+_LISTS = ("conversation", "conversations", "messages", "items")
+_IDS = ("conversation_id", "conversation_hash", "id")
+#: What logs call the speakers → the role in a chat request.
+_ROLES = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "assistant": "assistant",
+    "bot": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "model": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
+}
+_ATTRIBUTES = ("language", "redacted", "toxic", "source")
+_COLUMNS = (
+    "request_id",
+    "session",
+    "model",
+    "arrival",
+    "finished",
+    "messages",
+    "output",
+    "prompt_tokens",
+    "output_tokens",
+    "attributes",
+)
+_COUNTS = ("prompt_tokens", "output_tokens")
+
+
+@dataclass(frozen=True)
+class _Conversations:
+    name: str = "conversations"
+    summary: str = "ShareGPT, LMSYS-Chat-1M or WildChat conversations (JSON, JSON Lines)"
+
+    def detect(self, sample: Sample) -> bool:
+        taken = ("output_tokens", "output", "response", "request")
+        return sample.kind == "json" and bool(sample.records) and all(
+            _turns(record) is not None and not any(name in record for name in taken) for record in sample.records
+        )
+
+    def rows(self, log: LogFile, tally: Tally, columns: Mapping[str, str]) -> Iterator[LogRows]:
+        need_json(log, self.name)
+        note_estimates(_COUNTS, tally)
+        held: list[dict[str, Any]] = []
+        lines: list[int] = []
+        characters = 0
+        for record in json_records(log, tally):
+            requests = _requests(record.value, record.line, tally)
+            held += requests
+            lines += [record.line] * len(requests)
+            characters += sum(len(request["messages"]) for request in requests)
+            if len(held) >= BATCH_RECORDS or characters > BATCH_CHARACTERS:
+                yield _rows(held, lines)
+                log.tell_progress()
+                held, lines, characters = [], [], 0
+        if held:
+            yield _rows(held, lines)
+
+
+def _rows(requests: Sequence[Mapping[str, Any]], lines: Sequence[int]) -> LogRows:
+    found = {name: [request.get(name) for request in requests] for name in _COLUMNS}
+    return LogRows(np.asarray(lines, dtype=np.int64), found)
+
+
+def _turns(record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The list of messages in a record, or ``None`` if it has none that looks like one."""
+    for name in _LISTS:
+        turns = record.get(name)
+        if isinstance(turns, list) and turns and all(isinstance(t, dict) and _role(t) is not None for t in turns):
+            return turns
+    return None
+
+
+def _role(turn: Mapping[str, Any]) -> str | None:
+    """The role of whoever speaks; a speaker nobody knows counts as the user. ``None`` if no speaker is named."""
+    speaker = turn.get("role", turn.get("from"))
+    return _ROLES.get(speaker.lower(), "user") if isinstance(speaker, str) else None
+
+
+def _requests(record: Mapping[str, Any], line: int, tally: Tally) -> list[dict[str, Any]]:
+    """One request for each answer; a record without turns, or without an answer, is dropped and counted."""
+    turns = _turns(record)
+    if turns is None:
+        tally.read(1)
+        tally.drop("no conversation in the record", [line])
+        return []
+    requests = []
+    own = next((str(record[name]) for name in _IDS if isinstance(record.get(name), str | int)), None)
+    shared = _shared(record, own or f"line {line}")
+    messages: list[dict[str, str]] = []
+    prompt_tokens = 0
+    for turn in turns:
+        role, text = _role(turn), text_of(turn.get("content", turn.get("value", turn.get("text"))))
+        tokens = estimate_tokens(text)
+        if role == "assistant" and messages:
+            request_id = None if own is None else f"{own}#{len(requests) + 1}"
+            asked = {"messages": msgspec.json.encode(messages).decode(), "prompt_tokens": prompt_tokens}
+            requests.append(
+                shared | asked | {"request_id": request_id, "output": text, "output_tokens": tokens} | _times(turn)
+            )
+        messages.append({"role": role or "user", "content": text})
+        prompt_tokens += FRAME_TOKENS + tokens
+    tally.read(max(len(requests), 1))
+    if not requests:
+        tally.drop("no answer in the conversation", [line])
+    return requests
+
+
+def _shared(record: Mapping[str, Any], session: str) -> dict[str, Any]:
+    known = {name: record.get(name) for name in _ATTRIBUTES if isinstance(record.get(name), str | bool | int)}
+    return {"session": session, "model": record.get("model"), "attributes": to_json(known)}
+
+
+def _times(turn: Mapping[str, Any]) -> dict[str, int | None]:
+    return {"finished": instant(turn.get("timestamp"))}
+
+
+CONVERSATIONS = _Conversations()

@@ -1,0 +1,87 @@
+"""What the formats share: CSV columns by name, JSON records in batches, and left-over columns as attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from endcast.datasets.files import LogFile
+from endcast.datasets.report import Tally
+from endcast.datasets.text import Record, csv_batches, csv_header, first_character, json_records
+from endcast.datasets.trace import IntArray
+from endcast.errors import TraceError
+
+#: A batch of JSON records ends after so many, or so many characters of text.
+BATCH_RECORDS = 8192
+BATCH_CHARACTERS = 1 << 25
+
+
+class CsvColumns:
+    """A CSV log by the names in its header."""
+
+    def __init__(self, log: LogFile, tally: Tally) -> None:
+        self._log = log
+        self._tally = tally
+        self.header = tuple(name.strip() for name in csv_header(log))
+        twice = sorted({name for name in self.header if self.header.count(name) > 1})
+        if twice:
+            raise TraceError(f"{log.path}, line 1: the column {twice[0]!r} is there twice", hint="Rename one of them")
+
+    def need(self, names: Iterable[str]) -> None:
+        """Raise ``TraceError`` unless the header has all ``names``."""
+        missing = [name for name in names if name not in self.header]
+        if missing:
+            has = ", ".join(self.header[:12]) or "nothing"
+            message = f"{self._log.path}, line 1: the header lacks {', '.join(missing)}; it has {has}"
+            raise TraceError(message, hint="Choose another --format, or name the columns with --columns")
+
+    def batches(self) -> Iterator[tuple[IntArray, dict[str, pa.Array]]]:
+        """Line numbers (n,), and the texts of each column (n,)."""
+        for batch in csv_batches(self._log, self._tally):
+            texts = (pa.array(column, pa.string()) for column in batch.columns)
+            yield batch.lines, dict(zip(self.header, texts, strict=True))
+
+
+def need_json(log: LogFile, name: str) -> None:
+    """Raise ``TraceError`` unless the log looks like JSON."""
+    if first_character(log) not in ("{", "["):
+        raise TraceError(f"{log.path} is no JSON, as {name} logs are", hint="Choose another --format")
+
+
+def record_batches(log: LogFile, tally: Tally) -> Iterator[tuple[IntArray, list[dict[str, Any]]]]:
+    """Lines (n,) and objects of a JSON log, in batches of bounded size; each object counts as one row read."""
+    batch: list[Record] = []
+    characters = 0
+    for record in json_records(log, tally):
+        batch.append(record)
+        characters += sum(len(value) for value in record.value.values() if isinstance(value, str))
+        if len(batch) == BATCH_RECORDS or characters > BATCH_CHARACTERS:
+            yield _batch(batch, log, tally)
+            batch, characters = [], 0
+    if batch:
+        yield _batch(batch, log, tally)
+
+
+def _batch(batch: list[Record], log: LogFile, tally: Tally) -> tuple[IntArray, list[dict[str, Any]]]:
+    tally.read(len(batch))
+    log.tell_progress()
+    return np.asarray([record.line for record in batch], dtype=np.int64), [record.value for record in batch]
+
+
+def attributes(columns: Mapping[str, pa.Array | list[object]]) -> dict[str, pa.Array]:
+    """The canonical ``attributes`` column: a JSON object a row of all ``columns``, without nulls and blanks."""
+    if not columns:
+        return {}
+    lists = [column.to_pylist() if isinstance(column, pa.Array) else column for column in columns.values()]
+    names = list(columns)
+    return {"attributes": pa.array([to_json(dict(zip(names, v, strict=True))) for v in zip(*lists, strict=True)])}
+
+
+def to_json(values: Mapping[str, object]) -> str | None:
+    """A JSON object of those ``values`` that tell something; ``None`` if none does."""
+    told = {name: value for name, value in values.items() if value is not None and value != ""}
+    return msgspec.json.encode(told, enc_hook=str, order="deterministic").decode() if told else None
