@@ -27,6 +27,7 @@ Column: TypeAlias = Any
 #: The canonical columns and where in the log each row began.
 LINED_SCHEMA = SCHEMA.append(pa.field("line", pa.int64(), nullable=False))
 _TEXTS = ("model", "tenant", "session", "prompt", "messages", "output", "parameters", "attributes")
+_NAMES = ("model", "tenant", "session")
 _CAPS = ("max_tokens", "context_limit")
 
 
@@ -72,6 +73,7 @@ def clean(rows: LogRows, tally: Tally) -> pa.RecordBatch:
     caps = {name: _caps(rows, name, sieve) for name in _CAPS}
     arrival, finished = _times(rows, sieve)
     texts = {name: _text(rows.columns.get(name), size) for name in _TEXTS}
+    texts |= {name: _blank_as_null(texts[name]) for name in _NAMES}
     made["end"] = _ends(rows, prompt, output, caps, texts["output"], sieve)
     made["request_id"] = _request_ids(rows, tally)
     made["arrival_ns"], made["finished_ns"] = arrival, finished
@@ -85,6 +87,11 @@ def clean(rows: LogRows, tally: Tally) -> pa.RecordBatch:
 
 def _nullable(values: IntArray) -> pa.Array:
     return pa.array(values, mask=values == UNKNOWN)
+
+
+def _blank_as_null(texts: pa.Array) -> pa.Array:
+    trimmed = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(pc.equal(pc.utf8_length(trimmed), 0), pa.scalar(None, pa.string()), trimmed)
 
 
 def as_text(column: pa.Array) -> pa.Array:

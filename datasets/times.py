@@ -26,7 +26,7 @@ _ISO = re.compile(
 )
 _PLAIN_ISO = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)?$"
 _OFFSET = r"(Z|[+-]\d\d(:?\d\d)?)$"
-_NUMBER = r"^(?P<whole>\d{1,18})(\.(?P<fraction>\d*))?$"
+_NUMBER = r"^\d{1,18}(\.\d*)?$"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -134,13 +134,13 @@ def _fill_iso(texts: pa.Array, rows: IntArray, zone: str | None, out: IntArray, 
 
 
 def _fill_numbers(texts: pa.Array, unit: Unit, out: IntArray, valid: BoolArray) -> None:
-    parts = pc.extract_regex(texts, _NUMBER)
-    rows = np.flatnonzero(np.asarray(parts.is_valid()))
+    rows = np.flatnonzero(np.asarray(pc.fill_null(pc.match_substring_regex(texts, _NUMBER), False)))
     if not len(rows):
         return
-    found = parts.take(pa.array(rows))
-    whole = np.asarray(found.field("whole").cast(pa.int64()))
-    digits = pc.utf8_slice_codeunits(pc.utf8_rpad(pc.fill_null(found.field("fraction"), ""), unit, "0"), 0, unit)
+    found = texts.take(pa.array(rows))
+    whole = np.asarray(pc.replace_substring_regex(found, r"\..*$", "").cast(pa.int64()))
+    fractions = pc.replace_substring_regex(found, r"^\d*\.?", "")
+    digits = pc.utf8_slice_codeunits(pc.utf8_rpad(fractions, unit, "0"), 0, int(unit))
     fraction = np.asarray(digits.cast(pa.int64())) if unit else np.zeros(len(rows), dtype=np.int64)
     fits = whole < _MOST_NS // 10**unit
     rows = rows[fits]

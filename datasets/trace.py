@@ -25,6 +25,11 @@ UNKNOWN = -1
 NS_PER_S = 1_000_000_000
 
 
+def supposed_service_s(prompt_tokens: Any, output_tokens: Any) -> Any:
+    """Seconds from arrival to finish where a log does not tell (DESIGN section 8); numbers or arrays."""
+    return 0.2 + prompt_tokens / 10_000 + 0.03 * output_tokens
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """Requests of one log, in order of arrival where the log tells arrivals; never empty."""
@@ -96,10 +101,11 @@ class Trace:
     @cached_property
     def finished_s(self) -> npt.NDArray[np.float64]:
         """(n,), seconds since the first arrival: as logged, else as DESIGN section 8 supposes."""
-        supposed = self.arrival_s + 0.2 + np.maximum(self.prompt_tokens, 0) / 10_000 + 0.03 * self.output_tokens
+        supposed = self.arrival_s + supposed_service_s(np.maximum(self.prompt_tokens, 0), self.output_tokens)
         logged = self._integers("finished_ns")
         told = self.table.column("finished_ns").is_valid().to_numpy()
-        return np.where(told, (logged - self.arrival_ns.min()) / NS_PER_S, supposed)
+        finished: npt.NDArray[np.float64] = np.where(told, (logged - self.arrival_ns.min()) / NS_PER_S, supposed)
+        return finished
 
     @cached_property
     def digest(self) -> str:

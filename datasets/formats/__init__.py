@@ -12,5 +12,8 @@ FORMATS: Registry[TraceFormat] = Registry(
         ("generic", "endcast.datasets.formats.generic:GENERIC"),
         ("azure", "endcast.datasets.formats.azure:AZURE"),
         ("mooncake", "endcast.datasets.formats.mooncake:MOONCAKE"),
+        ("burstgpt", "endcast.datasets.formats.burstgpt:BURSTGPT"),
+        ("conversations", "endcast.datasets.formats.conversations:CONVERSATIONS"),
+        ("openai", "endcast.datasets.formats.openai:OPENAI"),
     ),
 )

@@ -21,7 +21,8 @@ from endcast.datasets.formats.tables import BATCH_CHARACTERS, BATCH_RECORDS, nee
 from endcast.datasets.messages import text_of
 from endcast.datasets.report import Tally
 from endcast.datasets.text import json_records
-from endcast.datasets.times import instant
+from endcast.datasets.times import Unit, instant
+from endcast.datasets.trace import NS_PER_S, supposed_service_s
 
 _LISTS = ("conversation", "conversations", "messages", "items")
 _IDS = ("conversation_id", "conversation_hash", "id")
@@ -63,9 +64,13 @@ class _Conversations:
     summary: str = "ShareGPT, LMSYS-Chat-1M or WildChat conversations (JSON, JSON Lines)"
 
     def detect(self, sample: Sample) -> bool:
-        taken = ("output_tokens", "output", "response", "request")
-        return sample.kind == "json" and bool(sample.records) and all(
-            _turns(record) is not None and not any(name in record for name in taken) for record in sample.records
+        taken = ("output_tokens", "output", "response", "request", "choices")
+        return (
+            sample.kind == "json"
+            and bool(sample.records)
+            and all(
+                _turns(record) is not None and not any(name in record for name in taken) for record in sample.records
+            )
         )
 
     def rows(self, log: LogFile, tally: Tally, columns: Mapping[str, str]) -> Iterator[LogRows]:
@@ -89,7 +94,7 @@ class _Conversations:
 
 def _rows(requests: Sequence[Mapping[str, Any]], lines: Sequence[int]) -> LogRows:
     found = {name: [request.get(name) for request in requests] for name in _COLUMNS}
-    return LogRows(np.asarray(lines, dtype=np.int64), found)
+    return LogRows(np.asarray(lines, dtype=np.int64), found, units={"arrival": Unit.NS, "finished": Unit.NS})
 
 
 def _turns(record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -114,22 +119,25 @@ def _requests(record: Mapping[str, Any], line: int, tally: Tally) -> list[dict[s
         tally.read(1)
         tally.drop("no conversation in the record", [line])
         return []
-    requests = []
+    requests: list[dict[str, Any]] = []
     own = next((str(record[name]) for name in _IDS if isinstance(record.get(name), str | int)), None)
     shared = _shared(record, own or f"line {line}")
     messages: list[dict[str, str]] = []
-    prompt_tokens = 0
+    prompt_tokens, asked_at = 0, None
     for turn in turns:
         role, text = _role(turn), text_of(turn.get("content", turn.get("value", turn.get("text"))))
         tokens = estimate_tokens(text)
-        if role == "assistant" and messages:
-            request_id = None if own is None else f"{own}#{len(requests) + 1}"
-            asked = {"messages": msgspec.json.encode(messages).decode(), "prompt_tokens": prompt_tokens}
-            requests.append(
-                shared | asked | {"request_id": request_id, "output": text, "output_tokens": tokens} | _times(turn)
-            )
+        if role != "assistant":
+            asked_at = instant(turn.get("timestamp"))
+        elif messages:
+            request = {"messages": msgspec.json.encode(messages).decode(), "prompt_tokens": prompt_tokens}
+            request |= {"request_id": own and f"{own}#{len(requests) + 1}", "output": text, "output_tokens": tokens}
+            requests.append(shared | request | {"arrival": asked_at, "finished": instant(turn.get("timestamp"))})
+        else:
+            tally.repair("an answer that nothing was asked for: taken as the beginning of the prompt", [line])
         messages.append({"role": role or "user", "content": text})
         prompt_tokens += FRAME_TOKENS + tokens
+    _fill_times(requests, record, tally)
     tally.read(max(len(requests), 1))
     if not requests:
         tally.drop("no answer in the conversation", [line])
@@ -141,8 +149,15 @@ def _shared(record: Mapping[str, Any], session: str) -> dict[str, Any]:
     return {"session": session, "model": record.get("model"), "attributes": to_json(known)}
 
 
-def _times(turn: Mapping[str, Any]) -> dict[str, int | None]:
-    return {"finished": instant(turn.get("timestamp"))}
+def _fill_times(requests: Sequence[dict[str, Any]], record: Mapping[str, Any], tally: Tally) -> None:
+    """A conversation's own time is that of its last answer; an arrival that is not told is reckoned from the finish."""
+    if requests and requests[-1]["finished"] is None:
+        requests[-1]["finished"] = instant(record.get("timestamp"))
+    for request in requests:
+        if request["arrival"] is None and request["finished"] is not None:
+            lasted = supposed_service_s(request["prompt_tokens"], request["output_tokens"])
+            request["arrival"] = request["finished"] - round(lasted * NS_PER_S)
+            tally.note("ESTIMATED, not logged: arrivals, by subtracting a supposed service time from the finish")
 
 
 CONVERSATIONS = _Conversations()

@@ -140,9 +140,11 @@ def _json_text(value: object, kind: type) -> str | None:
             value = msgspec.json.decode(value)
         except (msgspec.DecodeError, RecursionError):
             return None
-    if not isinstance(value, kind) or (kind is list and not all(isinstance(v, dict) for v in value)):
-        return None
-    return msgspec.json.encode(value, enc_hook=str).decode()
+    if isinstance(value, list):
+        fits = kind is list and all(isinstance(message, dict) for message in value)
+    else:
+        fits = kind is dict and isinstance(value, dict)
+    return msgspec.json.encode(value, enc_hook=str).decode() if fits else None
 
 
 def _block_lists(column: Column, lines: IntArray, tally: Tally) -> list[object]:
