@@ -1,0 +1,222 @@
+"""The reference decode cluster: one policy plays one workload, step by step, until everything has been served.
+
+At the start of a step at time t, requests that have arrived by t enter the pool; with immediate dispatch each goes on to
+a worker's own queue. Free slots are filled. The step lasts as long as its heaviest worker needs, every active request
+gains one token, and those that have all of theirs finish at its end. While nothing is there to do, time jumps to the
+next arrival.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from endcast.errors import SimulationError
+from endcast.router.cluster import ClusterState, Started
+from endcast.router.entries import NOTHING, REQUEST
+from endcast.router.forecasts import ForecastSource
+from endcast.router.policy import Decisions, Policy
+from endcast.router.scale import StepTime
+from endcast.router.workload import Workload
+from endcast.survival import FloatArray, IntArray, SurvivalBatch
+
+#: Steps between two calls of ``progress``.
+_PROGRESS_STEPS = 2000
+
+#: Sums over the steps that start by the last arrival.
+#: their number, their seconds, when the last of them ended, the seconds that perfect balance of the same batches would
+#: have needed, M(k), Σ_g L_g(k), and tokens (as many as slots were busy).
+STEPS, STEP_S, END_S, BALANCED_S, HEAVIEST, LOAD, TOKENS = range(7)
+SUMS = 7
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """What happened in one run. Over requests (n,): times in seconds, the step that each was admitted at.
+
+    ``sums`` (7,) over the steps that start by the last arrival, indexed by this module's constants; ``decision_ns``
+    CPU time of each routing round, from the step's events to the slots filled.
+    """
+
+    arrival_s: FloatArray
+    admission_s: FloatArray
+    first_token_s: FloatArray
+    finish_s: FloatArray
+    admission_step: IntArray
+    sums: FloatArray
+    decision_ns: IntArray
+    steps: int
+
+
+def play(
+    workload: Workload,
+    policy: Policy,
+    *,
+    slots: IntArray,
+    capacity: IntArray,
+    step_time: StepTime,
+    forecasts: ForecastSource | None,
+    rng: np.random.Generator,
+    progress: Callable[[int], None] | None = None,
+) -> RunRecord:
+    """Serve the whole workload with one policy; ``progress`` is told the number of requests served so far."""
+    return _Run(workload, policy, slots, capacity, step_time, forecasts, rng).to_the_end(progress)
+
+
+class _Run:
+    def __init__(
+        self,
+        workload: Workload,
+        policy: Policy,
+        slots: IntArray,
+        capacity: IntArray,
+        step_time: StepTime,
+        forecasts: ForecastSource | None,
+        rng: np.random.Generator,
+    ) -> None:
+        if policy.needs_forecast and forecasts is None:
+            raise SimulationError("the policy needs forecasts and was given none")
+        self.workload, self.policy, self.rng = workload, policy, rng
+        self.source = forecasts if policy.needs_forecast else None
+        shared = None if self.source is None else self.source.shared
+        self.state = ClusterState(slots=slots, capacity=capacity, policy=policy, curves=shared)
+        self.step_time = np.array([step_time.fixed_s, step_time.batch_s, step_time.kv_s])
+        count, total = len(workload), len(self.state.slots)
+        self.left = np.zeros(total, dtype=np.int64)
+        self.one_token = np.ones(total, dtype=np.int64)
+        self.ended = np.zeros(0, dtype=np.int64)
+        self.admission_s, self.first_token_s, self.finish_s = (np.full(count, np.nan) for _ in range(3))
+        self.admission_step = np.full(count, NOTHING, dtype=np.int64)
+        self.sums = np.zeros(SUMS)
+        self.decision_ns = array("q")
+        self.arrived = self.finished = self.running = self.steps = 0
+        self.now, self.last_arrival_s = 0.0, float(workload.arrival_s[-1])
+
+    def to_the_end(self, progress: Callable[[int], None] | None) -> RunRecord:
+        count = len(self.workload)
+        while self.finished < count:
+            if self.arrived == self.finished:
+                self.now = max(self.now, float(self.workload.arrival_s[self.arrived]))
+            self._decode(self._route(self._arrivals()))
+            if progress is not None and self.steps % _PROGRESS_STEPS == 0:
+                progress(self.finished)
+        if progress is not None:
+            progress(count)
+        return RunRecord(
+            arrival_s=self.workload.arrival_s,
+            admission_s=self.admission_s,
+            first_token_s=self.first_token_s,
+            finish_s=self.finish_s,
+            admission_step=self.admission_step,
+            sums=self.sums,
+            decision_ns=np.array(self.decision_ns, dtype=np.int64),
+            steps=self.steps,
+        )
+
+    def _arrivals(self) -> tuple[slice, SurvivalBatch | None]:
+        """Those that have arrived by now, and their forecasts."""
+        times, first = self.workload.arrival_s, self.arrived
+        if first < len(times) and times[first] <= self.now:
+            self.arrived = int(np.searchsorted(times, self.now, side="right"))
+        new = slice(first, self.arrived)
+        if self.source is None or new.start == new.stop:
+            return new, None
+        rows = self.workload.row[new]
+        return new, self.source.curves(rows, np.zeros_like(rows))
+
+    def _route(self, arrivals: tuple[slice, SurvivalBatch | None]) -> Started:
+        """From the last step's events to free slots filled: what a router does, timed as such."""
+        new, forecasts = arrivals
+        state, policy, began = self.state, self.policy, time.thread_time_ns()
+        if self.steps > 0:
+            state.generated(self.one_token)
+            state.ended(self.ended)
+        if new.start < new.stop:
+            self._enter(new, forecasts)
+        decides = len(state.pool) > 0 and (policy.immediate_dispatch or self.running < len(state.slots))
+        started = state.apply(policy.decide(state.view(), self.rng) if decides else _NOTHING_DECIDED)
+        if decides:
+            self.decision_ns.append(time.thread_time_ns() - began)
+        return started
+
+    def _enter(self, new: slice, forecasts: SurvivalBatch | None) -> None:
+        load = self.workload
+        self.state.arrive(
+            np.arange(new.start, new.stop),
+            load.prompt[new],
+            load.arrival_s[new],
+            supposed=load.supposed[new],
+            forecasts=forecasts,
+            prefix_blocks=load.prefix_blocks[new],
+        )
+
+    def _decode(self, started: Started) -> None:
+        """One step of all workers: the truth, which the router does not see."""
+        state = self.state
+        self.running += len(started.request)
+        if self.running == 0:
+            raise SimulationError(
+                f"the policy starts none of the {self.arrived - self.finished} requests that wait, and nothing runs",
+                hint="Something must run if anything can: this is a fault of the policy",
+            )
+        self.left[started.slot] = self.workload.output[started.request]
+        self.admission_s[started.request] = self.now
+        self.admission_step[started.request] = self.steps
+        step_s, self.ended = decode_step(
+            state.slots.entries, state.slots.active, state.slots.load, state.capacity, self.left, self.finish_s,
+            self.now, self.step_time, self.now <= self.last_arrival_s, self.sums,
+        )  # fmt: skip
+        if step_s < 0.0:
+            raise SimulationError(
+                "a worker ran out of KV capacity, and preemption is not simulated", hint="Give it more KV capacity"
+            )
+        self.first_token_s[started.request] = self.now + step_s
+        self.now += step_s
+        self.steps += 1
+        self.running -= len(self.ended)
+        self.finished += len(self.ended)
+
+
+_NONE = np.zeros(0, dtype=np.int64)
+_NOTHING_DECIDED = Decisions(_NONE, _NONE)
+
+
+@njit(cache=True)
+def decode_step(
+    entries: IntArray, active: IntArray, load: IntArray, capacity: IntArray, left: IntArray, finish_s: FloatArray,
+    now: float, step_time: FloatArray, counted: bool, sums: FloatArray,
+) -> tuple[float, IntArray]:  # fmt: skip
+    """Seconds that this step takes (−1 if some worker's KV overflows) and the slots (k,) whose requests end with it.
+
+    ``left`` (S,) tokens that each slot still has to make, lowered by one; ``finish_s`` (n,) and ``sums`` are added to.
+    """
+    workers, batch, heaviest, total, running = active.shape[0], 0, 0, 0, 0
+    for g in range(workers):
+        if load[g] + active[g] > capacity[g]:
+            return -1.0, np.empty(0, dtype=np.int64)
+        batch, heaviest = max(batch, active[g]), max(heaviest, load[g])
+        total, running = total + load[g], running + active[g]
+    base = step_time[0] + step_time[1] * batch
+    step_s = base + step_time[2] * heaviest
+    if counted:
+        sums[STEPS] += 1
+        sums[STEP_S] += step_s
+        sums[END_S] = now + step_s
+        sums[BALANCED_S] += base + step_time[2] * total / workers
+        sums[HEAVIEST] += heaviest
+        sums[LOAD] += total
+        sums[TOKENS] += running
+    ended, count = np.empty(running, dtype=np.int64), 0
+    for slot in range(left.shape[0]):
+        if entries[REQUEST, slot] != NOTHING:
+            left[slot] -= 1
+            if left[slot] == 0:
+                finish_s[entries[REQUEST, slot]] = now + step_s
+                ended[count] = slot
+                count += 1
+    return step_s, ended[:count].copy()

@@ -1,0 +1,11 @@
+"""What the cluster core carries of a request, wherever it is: four integers, one column of an *entries* array (4, k)."""
+
+from __future__ import annotations
+
+#: Rows of an entries array: the caller's number for the request, its prompt tokens, the output tokens supposed from its
+#: flags, its row in the book of forecasts.
+REQUEST, PROMPT, SUPPOSED, ROW = range(4)
+FIELDS = 4
+
+#: Marks a slot, a row or a place that holds nothing.
+NOTHING = -1

@@ -1,0 +1,109 @@
+"""The figures of a run, as the reference semantics define them (docs/routing.md lists them all)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from endcast.router import engine
+from endcast.router.engine import RunRecord
+from endcast.survival import FloatArray, IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distribution:
+    """Of one time over all requests, in seconds."""
+
+    mean: float
+    p50: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, values: FloatArray) -> Distribution:
+        """Of ``values`` (n,), n ≥ 1; percentiles interpolate linearly."""
+        p50, p99 = np.percentile(values, [50.0, 99.0])
+        return cls(mean=float(values.mean()), p50=float(p50), p99=float(p99), max=float(values.max()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionTime:
+    """CPU milliseconds of a routing round."""
+
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """One run. The first block is taken over the steps that start by the last arrival, the times over all requests."""
+
+    throughput: float  #: tokens/s
+    efficiency: float  #: share of the time that perfect balance of the same batches would have needed, in (0, 1]
+    imbalance: float  #: Σ I / (G·Σ M), in [0, 1)
+    kv_per_slot: float  #: KV tokens of a busy slot over L̄₁; 1 = nothing heavy was left waiting
+    backlog: float  #: requests that had arrived and not started when the last one arrived
+    overtakings_max: float  #: most later arrivals that started in an earlier step than one request
+    e2e_s: Distribution
+    wait_s: Distribution
+    ttft_s: Distribution
+    tpot_s: Distribution
+    preemptions: float
+    rejected: float
+    decision_ms: DecisionTime
+
+
+def figures(record: RunRecord, *, workers: int, output: IntArray, kv_per_slot: float, rejected: int) -> Figures:
+    """The figures of a run; ``output`` (n,) tokens, ``kv_per_slot`` L̄₁ in tokens, ``rejected`` requests refused."""
+    sums, last_arrival = record.sums, record.arrival_s[-1]
+    ideal_load = workers * sums[engine.HEAVIEST]
+    rounds_ms = record.decision_ns / 1e6
+    p50, p99 = np.percentile(rounds_ms, [50.0, 99.0])
+    return Figures(
+        throughput=float(sums[engine.TOKENS] / (sums[engine.END_S] - record.arrival_s[0])),
+        efficiency=float(sums[engine.BALANCED_S] / sums[engine.STEP_S]),
+        imbalance=float(1.0 - sums[engine.LOAD] / ideal_load) if ideal_load > 0 else 0.0,
+        kv_per_slot=float(sums[engine.LOAD] / sums[engine.TOKENS] / kv_per_slot) if kv_per_slot > 0 else 0.0,
+        backlog=float(np.sum(record.admission_s > last_arrival)),
+        overtakings_max=float(overtakings(record.admission_step).max()),
+        e2e_s=Distribution.of(record.finish_s - record.arrival_s),
+        wait_s=Distribution.of(record.admission_s - record.arrival_s),
+        ttft_s=Distribution.of(record.first_token_s - record.arrival_s),
+        tpot_s=Distribution.of((record.finish_s - record.admission_s) / output),
+        preemptions=0.0,
+        rejected=float(rejected),
+        decision_ms=DecisionTime(p50=float(p50), p99=float(p99)),
+    )
+
+
+def overtakings(admission_step: IntArray) -> IntArray:
+    """(n,): how many later arrivals started in an earlier step than each request, which are in order of arrival."""
+    counts: IntArray = _overtakings(admission_step, np.argsort(admission_step, kind="stable"))
+    return counts
+
+
+@njit(cache=True)
+def _overtakings(step: IntArray, by_step: IntArray) -> IntArray:
+    """Counts through a binary indexed tree over arrival numbers: O(n log n)."""
+    n = step.shape[0]
+    tree, passed = np.zeros(n + 1, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    begin = 0
+    while begin < n:
+        end = begin
+        while end < n and step[by_step[end]] == step[by_step[begin]]:
+            end += 1
+        for i in range(begin, end):
+            older, node = 0, by_step[i] + 1
+            while node > 0:
+                older += tree[node]
+                node -= node & -node
+            passed[by_step[i]] = begin - older
+        for i in range(begin, end):
+            node = by_step[i] + 1
+            while node <= n:
+                tree[node] += 1
+                node += node & -node
+        begin = end
+    return passed

@@ -1,0 +1,40 @@
+"""BR-0: balance the loads of the next step; no forecast (``endcast.router.balance_route`` has the algorithm)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from endcast.router.balance_route import balance_route
+from endcast.router.policy import ClusterView, Decisions, PolicySettings
+
+
+class BrZero:
+    """BalanceRoute with H = 0, over the N oldest waiting requests, with bounded overtaking."""
+
+    needs_forecast = False
+    needs_prefix = False
+    immediate_dispatch = False
+    horizon = 0
+
+    def __init__(self, settings: PolicySettings) -> None:
+        """Reads ``candidates`` and ``max_overtakes``."""
+        self._settings = settings
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Decisions:
+        """Fill every free slot while anything that fits waits."""
+        waiting = len(view.waiting)
+        position, worker = balance_route(
+            view.load.astype(np.float64)[:, None],
+            view.waiting_prompt.astype(np.float32)[:, None],
+            np.arange(waiting),
+            view.waiting_prompt,
+            view.waiting_overtaken,
+            view.slots - view.active,
+            view.capacity - view.load - view.active,
+            view.accepting,
+            rng.random(len(view.load)),
+            np.ones(1),
+            self._settings.candidates,
+            self._settings.max_overtakes,
+        )
+        return Decisions(position, worker)

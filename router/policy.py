@@ -1,0 +1,115 @@
+"""What a routing policy is: it reads a frozen view of the cluster and says which waiting request goes where.
+
+A policy declares what it needs, decides over the whole waiting set at once and changes nothing: what its decisions
+do to the cluster is the cluster's business, and randomness comes from outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from endcast.errors import InputError
+from endcast.survival import Float32Array, FloatArray, IntArray
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySettings:
+    """What an operator may set, for whichever policy reads it; bounds are checked here.
+
+    ``horizon`` H in decode steps, ≥ 0; ``discount`` γ a step, in (0, 1]; ``candidates`` how many of the oldest waiting
+    requests are considered for a slot, ≥ 1; ``max_overtakes`` how many later arrivals may pass a waiting request, ≥ 0.
+    """
+
+    horizon: int = 20
+    discount: float = 0.95
+    candidates: int = 64
+    max_overtakes: int = 1024
+
+    def __post_init__(self) -> None:
+        for field, least in (("horizon", 0), ("candidates", 1), ("max_overtakes", 0)):
+            value = getattr(self, field)
+            if type(value) is not int or value < least:
+                raise InputError(field, f"must be a whole number from {least} on, not {value!r:.60}")
+        if not 0.0 < self.discount <= 1.0:
+            raise InputError("discount", f"must lie in (0, 1], not {self.discount!r:.60}")
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastView:
+    """Expected KV loads over the window h = 0 … H; read-only.
+
+    ``load`` (G, H+1): L̂_g(h) of what runs on each worker now, in tokens. ``waiting_load`` (rows, H+1): expected load
+    d(h) = (s + h)·P(o > h) of waiting requests; the i-th oldest has row ``waiting_row[i]``.
+    """
+
+    load: FloatArray
+    waiting_load: Float32Array
+    waiting_row: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The cluster as it is at the start of a decode step; all arrays are read-only. G workers, n waiting requests.
+
+    A policy must not keep a view: its arrays are the cluster's own and move on with it.
+    """
+
+    load: IntArray  #: (G,) KV tokens of what runs, Σ (s + e)
+    active: IntArray  #: (G,) running requests
+    slots: IntArray  #: (G,) most that may run
+    capacity: IntArray  #: (G,) KV tokens that fit
+    accepting: BoolArray  #: (G,) whether new requests may go there
+    queued: IntArray  #: (G,) requests in the worker's own queue
+    queued_tokens: IntArray  #: (G,) their prompts' tokens
+    supposed: IntArray  #: (G,) output tokens supposed of what runs there, from flags (``length_bucket``)
+    queued_supposed: IntArray  #: (G,) the same of what is queued there
+    dispatched: int  #: requests handed to workers so far
+    waiting: IntArray  #: (n,) requests that nobody has been given yet, in order of arrival
+    waiting_prompt: IntArray  #: (n,) tokens
+    waiting_arrival_s: FloatArray  #: (n,) seconds
+    waiting_overtaken: IntArray  #: (n,) how many later arrivals have been placed before it
+    waiting_supposed: IntArray  #: (n,) output tokens supposed of each, from its flags
+    waiting_prefix_blocks: IntArray | None = None  #: (n,) leading blocks told, for policies that need prefixes
+    prefix_match: IntArray | None = None  #: (n, G) of these, leading blocks that a worker has seen
+    forecast: ForecastView | None = None  #: for policies that need forecasts
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """Placements in the order made: ``position`` (k,) into the view's waiting arrays goes to ``worker`` (k,).
+
+    Each position occurs at most once; a central policy gives a worker at most its free slots.
+    """
+
+    position: IntArray
+    worker: IntArray
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Decides who goes where. Made from ``PolicySettings`` by the class that the registry names."""
+
+    @property
+    def needs_forecast(self) -> bool:
+        """Whether the view must carry ``forecast``."""
+
+    @property
+    def needs_prefix(self) -> bool:
+        """Whether the view must carry ``prefix_match``."""
+
+    @property
+    def immediate_dispatch(self) -> bool:
+        """Whether every arrival goes to a worker's own FIFO queue at once, instead of waiting in the pool."""
+
+    @property
+    def horizon(self) -> int:
+        """Length H of the window in ``ForecastView``, decode steps; 0 where no forecast is needed."""
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Decisions:
+        """Who goes where now. Immediate dispatch places every waiting request; others, those they want to start."""

@@ -1,0 +1,94 @@
+"""The central pool: requests that no worker has been given yet, in order of arrival.
+
+Columns lie contiguously between ``head`` and ``tail`` of growing buffers, so a view of the waiting set is a slice.
+Placed requests are mostly among the oldest: removal moves the few older survivors up and costs nothing behind them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from endcast.router.entries import FIELDS
+from endcast.survival import FloatArray, IntArray
+
+#: The row behind an entry's own: how many later arrivals have been placed before it.
+OVERTAKEN = FIELDS
+
+
+class Pool:
+    """Waiting requests, oldest first."""
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self._columns = np.zeros((FIELDS + 1, capacity), dtype=np.int64)
+        self._arrival_s = np.zeros(capacity)
+        self._head, self._tail = 0, 0
+
+    def __len__(self) -> int:
+        return self._tail - self._head
+
+    def field(self, index: int) -> IntArray:
+        """One field of what waits (n,), oldest first; writable."""
+        part: IntArray = self._columns[index, self._head : self._tail]
+        return part
+
+    @property
+    def arrival_s(self) -> FloatArray:
+        """(n,), seconds, non-decreasing."""
+        part: FloatArray = self._arrival_s[self._head : self._tail]
+        return part
+
+    def append(self, entries: IntArray, arrival_s: FloatArray) -> None:
+        """Add requests (4, k), arrived at ``arrival_s`` (k,), behind those that wait."""
+        count = entries.shape[1]
+        self._make_room(count)
+        new = slice(self._tail, self._tail + count)
+        self._columns[:FIELDS, new] = entries
+        self._columns[OVERTAKEN, new] = 0
+        self._arrival_s[new] = arrival_s
+        self._tail = new.stop
+
+    def remove(self, position: IntArray, *, overtaking: bool = True) -> IntArray:
+        """Take out those at ``position`` (k,), distinct: their entries (4, k), in the order given.
+
+        Where they are placed (``overtaking``), each older one that stays has been passed by every younger one.
+        """
+        taken: IntArray = _remove(position, self._columns, self._arrival_s, self._head, overtaking)
+        self._head += len(position)
+        return taken
+
+    def _make_room(self, more: int) -> None:
+        if self._tail + more <= len(self._arrival_s):
+            return
+        held = len(self)
+        size = max(2 * (held + more), len(self._arrival_s))
+        columns, arrival_s = np.zeros((FIELDS + 1, size), dtype=np.int64), np.zeros(size)
+        columns[:, :held] = self._columns[:, self._head : self._tail]
+        arrival_s[:held] = self.arrival_s
+        self._columns, self._arrival_s, self._head, self._tail = columns, arrival_s, 0, held
+
+
+@njit(cache=True)
+def _remove(position: IntArray, columns: IntArray, arrival_s: FloatArray, head: int, overtaking: bool) -> IntArray:
+    count, last = position.shape[0], 0
+    taken = np.empty((FIELDS, count), dtype=np.int64)
+    for i in range(count):
+        last = max(last, position[i])
+        for c in range(FIELDS):
+            taken[c, i] = columns[c, head + position[i]]
+    gone = np.zeros(last + 1, dtype=np.bool_)
+    for i in range(count):
+        gone[position[i]] = True
+    passed, write = 0, head + last
+    for p in range(last, -1, -1):
+        if gone[p]:
+            passed += 1
+            continue
+        read = head + p
+        for c in range(columns.shape[0]):
+            columns[c, write] = columns[c, read]
+        if overtaking:
+            columns[OVERTAKEN, write] += passed
+        arrival_s[write] = arrival_s[read]
+        write -= 1
+    return taken

@@ -1,0 +1,218 @@
+"""Simulations of routing policies on a log: one call, one frozen report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from endcast.errors import InputError, SimulationError
+from endcast.router.cluster import UNLIMITED
+from endcast.router.engine import RunRecord, play
+from endcast.router.figures import Figures, figures
+from endcast.router.forecasts import AtAdmission, ForecastSource, NoForecast
+from endcast.router.policies import POLICIES
+from endcast.router.policy import PolicySettings
+from endcast.router.results import PolicyResult, SimulationReport
+from endcast.router.scale import StepTime, default_step_time, mean_kv_per_slot, offered_rate, stretched
+from endcast.router.workload import Workload
+
+#: Seed 0 plays the arrivals as they are, any other stretches them by up to this share: ties alone would hardly tell
+#: runs apart, and what a millionth of the arrivals' spacing changes is no finding.
+_SEED_STRETCH = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationSettings:
+    """The fleet, the load on it and what policies may be told.
+
+    ``workers`` G and ``slots`` B, ≥ 1; ``kv_capacity`` tokens a worker, or none; ``utilization`` of the offered rate,
+    > 0; ``max_overtakes`` 4·G·B unless given; ``step_time`` by the default scale unless given; ``seeds`` runs, numbered
+    from ``seed`` on. ``PolicySettings`` has the others.
+    """
+
+    workers: int = 8
+    slots: int = 64
+    kv_capacity: int | None = None
+    utilization: float = 1.0
+    horizon: int = 20
+    discount: float = 0.95
+    candidates: int = 64
+    max_overtakes: int | None = None
+    step_time: StepTime | None = None
+    seed: int = 0
+    seeds: int = 1
+
+    def __post_init__(self) -> None:
+        for field in ("workers", "slots", "seeds"):
+            value = getattr(self, field)
+            if type(value) is not int or not 1 <= value <= 100_000:
+                raise InputError(field, f"must be a whole number from 1 to 100000, not {value!r:.60}")
+        if type(self.seed) is not int or self.seed < 0:
+            raise InputError("seed", f"must be a whole number from 0 on, not {self.seed!r:.60}")
+        if self.kv_capacity is not None and (type(self.kv_capacity) is not int or self.kv_capacity < 1):
+            raise InputError("kv_capacity", f"must be a whole number of tokens from 1 on, not {self.kv_capacity!r:.60}")
+        if not (np.isfinite(self.utilization) and self.utilization > 0.0):
+            raise InputError("utilization", f"must be a finite number above 0, not {self.utilization!r:.60}")
+        self.for_policies()
+
+    def for_policies(self) -> PolicySettings:
+        """What policies are made from."""
+        bound = 4 * self.workers * self.slots if self.max_overtakes is None else self.max_overtakes
+        return PolicySettings(
+            horizon=self.horizon, discount=self.discount, candidates=self.candidates, max_overtakes=bound
+        )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a simulation is: ``done`` of ``total`` requests over all runs, and the run going on."""
+
+    done: int
+    total: int
+    policy: str
+    forecast: str | None
+    seed: int
+
+
+def simulate(
+    workload: Workload,
+    settings: SimulationSettings,
+    *,
+    policies: Sequence[str],
+    forecasts: Sequence[ForecastSource] = (),
+    progress: Callable[[Progress], None] | None = None,
+) -> SimulationReport:
+    """What each policy would have done with this workload: each that uses forecasts with each source, in that order."""
+    if settings.kv_capacity is not None:
+        _, oversized = workload.fitting(settings.kv_capacity)
+        raise SimulationError(
+            "a finite KV capacity cannot be simulated: it needs preemption, which is not built yet "
+            f"({oversized} of {len(workload)} requests would be refused, each larger than any worker)",
+            hint="Leave the KV capacity out",
+        )
+    combinations = _combinations(policies, forecasts, settings.for_policies())
+    plan = _Plan.of(workload, settings)
+    runs = _Ticker(len(workload) * settings.seeds * len(combinations), progress)
+    results = []
+    for name, source in combinations:
+        label = None if source is None else source.name
+        plan.warm_up(name, source)
+        numbers = range(settings.seed, settings.seed + settings.seeds)
+        found = tuple(plan.play(name, source, seed, runs.next(len(workload), name, label, seed)) for seed in numbers)
+        results.append(PolicyResult(name, label, found))
+    return SimulationReport(plan.describe(), settings.seeds, tuple(results))
+
+
+def _combinations(
+    policies: Sequence[str], forecasts: Sequence[ForecastSource], settings: PolicySettings
+) -> list[tuple[str, ForecastSource | None]]:
+    """Each policy, with each source where it uses forecasts, in the order given."""
+    if not policies:
+        raise SimulationError("no policy was named", hint=f"Known: {', '.join(POLICIES)}")
+    pairs: list[tuple[str, ForecastSource | None]] = []
+    for name in policies:
+        needs_forecast = POLICIES.get(name)(settings).needs_forecast
+        if needs_forecast and not forecasts:
+            raise SimulationError(f"{name} uses forecasts and none were given", hint="Name some, such as kaplan_meier")
+        pairs += [(name, source) for source in forecasts] if needs_forecast else [(name, None)]
+    return pairs
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A workload at the rate asked for, and the scale of the fleet that serves it."""
+
+    workload: Workload
+    settings: SimulationSettings
+    step_time: StepTime
+    kv_per_slot: float
+    rate: float
+
+    @classmethod
+    def of(cls, workload: Workload, settings: SimulationSettings) -> _Plan:
+        kv_per_slot = mean_kv_per_slot(workload.prompt, workload.output)
+        step_time = settings.step_time or default_step_time(settings.slots, kv_per_slot)
+        rate = offered_rate(
+            step_time,
+            utilization=settings.utilization,
+            workers=settings.workers,
+            slots=settings.slots,
+            kv_per_slot=kv_per_slot,
+            output=workload.output,
+        )
+        at_rate = workload.at(stretched(workload.arrival_s, rate))
+        return cls(at_rate, settings, step_time, kv_per_slot, rate)
+
+    def play(self, name: str, source: ForecastSource | None, seed: int, tell: Callable[[int], None]) -> Figures:
+        workload = self.workload
+        if seed > 0:
+            factor = 1.0 + _SEED_STRETCH * np.random.default_rng([seed, 1]).random()
+            workload = workload.at(workload.arrival_s * factor)
+        record = self._play(workload, name, source, seed, tell)
+        return figures(
+            record,
+            workers=self.settings.workers,
+            output=workload.output,
+            kv_per_slot=self.kv_per_slot,
+            rejected=0,
+        )
+
+    def warm_up(self, name: str, source: ForecastSource | None) -> None:
+        """Serve a few requests, so that compiling the kernels is not counted as time to decide."""
+        few = np.arange(4)
+        tiny = Workload.from_arrays(arrival_s=few.astype(np.float64), prompt=few + 1, output=few + 1)
+        none = NoForecast()
+        stand_in = none if source is None or source.shared is not None else AtAdmission("", none.at_admission)
+        self._play(tiny, name, stand_in, 0, None)
+
+    def _play(
+        self,
+        workload: Workload,
+        name: str,
+        source: ForecastSource | None,
+        seed: int,
+        tell: Callable[[int], None] | None,
+    ) -> RunRecord:
+        workers = self.settings.workers
+        return play(
+            workload,
+            POLICIES.get(name)(self.settings.for_policies()),
+            slots=np.full(workers, self.settings.slots),
+            capacity=np.full(workers, UNLIMITED),
+            step_time=self.step_time,
+            forecasts=source,
+            rng=np.random.default_rng(seed),
+            progress=tell,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """The settings as played, as JSON."""
+        return {
+            **asdict(self.settings),
+            "max_overtakes": self.settings.for_policies().max_overtakes,
+            "step_time": asdict(self.step_time),
+            "kv_per_slot_tokens": self.kv_per_slot,
+            "offered_rate": self.rate,
+            "requests": len(self.workload),
+            "left_out": dict(self.workload.left_out),
+        }
+
+
+class _Ticker:
+    """Counts requests served over all runs, and tells."""
+
+    def __init__(self, total: int, progress: Callable[[Progress], None] | None) -> None:
+        self._total, self._progress, self._before = total, progress, 0
+
+    def next(self, requests: int, policy: str, forecast: str | None, seed: int) -> Callable[[int], None]:
+        """What the next run, of so many requests, tells how many it has served."""
+        before, self._before = self._before, self._before + requests
+
+        def tell(served: int) -> None:
+            if self._progress is not None:
+                self._progress(Progress(before + served, self._total, policy, forecast, seed))
+
+        return tell

@@ -1,0 +1,110 @@
+"""What runs where: the slots of all workers as flat arrays, and what each worker holds in total.
+
+Worker g owns the slots ``start[g] … start[g+1]``. Its free slots are kept as a stack at the beginning of an array of
+the same layout, so that taking and freeing a slot costs O(1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from endcast.errors import InputError
+from endcast.router.entries import FIELDS, NOTHING, PROMPT, REQUEST, ROW, SUPPOSED
+from endcast.survival import IntArray
+
+
+class Slots:
+    """Running requests: ``entries`` (4, S) and ``generated`` (S,) tokens over slots; ``worker`` (S,) owns each slot.
+
+    Over workers (G,): ``active`` requests, ``load`` = Σ (prompt + generated) KV tokens, ``supposed`` output tokens.
+    """
+
+    def __init__(self, sizes: IntArray) -> None:
+        if sizes.ndim != 1 or len(sizes) == 0 or int(sizes.min()) < 1:
+            raise InputError("slots", "each of at least one worker needs at least one slot")
+        self.sizes = sizes.astype(np.int64)
+        self.start = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes)])
+        total, workers = int(self.start[-1]), len(sizes)
+        self.worker = np.repeat(np.arange(workers), self.sizes)
+        self.entries = np.zeros((FIELDS, total), dtype=np.int64)
+        self.entries[REQUEST], self.entries[ROW] = NOTHING, NOTHING
+        self.generated = np.zeros(total, dtype=np.int64)
+        self.active, self.load, self.supposed = (np.zeros(workers, dtype=np.int64) for _ in range(3))
+        self._free = np.concatenate([np.arange(self.start[g + 1] - 1, self.start[g] - 1, -1) for g in range(workers)])
+
+    def __len__(self) -> int:
+        return len(self.generated)
+
+    @property
+    def request(self) -> IntArray:
+        """(S,), what runs in each slot, or ``NOTHING``."""
+        request: IntArray = self.entries[REQUEST]
+        return request
+
+    def occupy(self, worker: IntArray, entries: IntArray) -> IntArray:
+        """Start requests (4, k) on workers (k,), which must have that many free slots; the slots taken (k,)."""
+        taken: IntArray = _occupy(
+            worker, entries, self.start, self._free, self.entries, self.active, self.load, self.supposed
+        )
+        return taken
+
+    def grow(self, tokens: IntArray) -> None:
+        """Every occupied slot has generated ``tokens`` (S,) more."""
+        _grow(tokens, self.entries, self.worker, self.generated, self.load)
+
+    def free(self, slots: IntArray) -> IntArray:
+        """End what runs in these slots; the rows of forecasts that it held. Ending an empty slot does nothing."""
+        rows: IntArray = _free(
+            slots, self.start, self.worker, self._free, self.entries, self.generated,
+            self.active, self.load, self.supposed,
+        )  # fmt: skip
+        return rows
+
+
+@njit(cache=True)
+def _occupy(
+    worker: IntArray, entries: IntArray, start: IntArray, free: IntArray, slot_entries: IntArray, active: IntArray,
+    load: IntArray, supposed: IntArray,
+) -> IntArray:  # fmt: skip
+    taken = np.empty(worker.shape[0], dtype=np.int64)
+    for i in range(worker.shape[0]):
+        g = worker[i]
+        slot = free[start[g + 1] - 1 - active[g]]
+        taken[i] = slot
+        for c in range(FIELDS):
+            slot_entries[c, slot] = entries[c, i]
+        active[g] += 1
+        load[g] += entries[PROMPT, i]
+        supposed[g] += entries[SUPPOSED, i]
+    return taken
+
+
+@njit(cache=True)
+def _grow(tokens: IntArray, entries: IntArray, worker: IntArray, generated: IntArray, load: IntArray) -> None:
+    for slot in range(tokens.shape[0]):
+        if entries[REQUEST, slot] != NOTHING:
+            generated[slot] += tokens[slot]
+            load[worker[slot]] += tokens[slot]
+
+
+@njit(cache=True)
+def _free(
+    slots: IntArray, start: IntArray, worker: IntArray, free: IntArray, entries: IntArray, generated: IntArray,
+    active: IntArray, load: IntArray, supposed: IntArray,
+) -> IntArray:  # fmt: skip
+    rows, count = np.empty(slots.shape[0], dtype=np.int64), 0
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        if entries[REQUEST, slot] == NOTHING:
+            continue
+        g = worker[slot]
+        active[g] -= 1
+        free[start[g + 1] - 1 - active[g]] = slot
+        load[g] -= entries[PROMPT, slot] + generated[slot]
+        supposed[g] -= entries[SUPPOSED, slot]
+        rows[count] = entries[ROW, slot]
+        count += 1
+        entries[REQUEST, slot], entries[ROW, slot] = NOTHING, NOTHING
+        entries[PROMPT, slot], entries[SUPPOSED, slot], generated[slot] = 0, 0, 0
+    return rows[:count]

@@ -1,0 +1,123 @@
+"""What a simulation plays: the requests of a log as arrays, and the times at which they arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+
+from endcast.datasets.trace import Trace
+from endcast.errors import SimulationError
+from endcast.router.length_class import UNKNOWN_LENGTH, supposed_tokens
+from endcast.router.policy import BoolArray
+from endcast.survival import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """n requests in order of arrival.
+
+    ``row`` (n,) each one's row in the log, by which forecasts are asked for; ``arrival_s`` (n,) seconds, non-decreasing;
+    ``prompt`` (n,) tokens ≥ 0; ``output`` (n,) tokens ≥ 1; ``supposed`` (n,) output tokens supposed from flags;
+    ``prefix_blocks`` n arrays of leading blocks, or none. ``left_out`` says how many requests of the log are not among
+    these, and why.
+    """
+
+    row: IntArray
+    arrival_s: FloatArray
+    prompt: IntArray
+    output: IntArray
+    supposed: IntArray
+    prefix_blocks: tuple[IntArray, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self) == 0:
+            reasons = ", ".join(f"{count} with {reason}" for reason, count in self.left_out.items() if count)
+            raise SimulationError(
+                "no request of the log can be simulated" + (f" ({reasons})" if reasons else ""),
+                hint="A simulation needs requests with prompt and output lengths",
+            )
+        if np.any(np.diff(self.arrival_s) < 0) or not np.all(np.isfinite(self.arrival_s)):
+            raise SimulationError("requests must be in order of arrival, at finite times")
+        if int(self.output.min()) < 1 or int(self.prompt.min()) < 0:
+            raise SimulationError("prompts must have no fewer than 0 tokens and outputs no fewer than 1")
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        *,
+        arrival_s: FloatArray,
+        prompt: IntArray,
+        output: IntArray,
+        supposed: IntArray | None = None,
+        prefix_blocks: tuple[IntArray, ...] = (),
+    ) -> Workload:
+        """Requests as they come, sorted by arrival (equal times keep their order).
+
+        Those without output (``output`` 0) and those of unknown prompt (−1) are left out and counted.
+        """
+        counts = {"zero output tokens": int(np.sum(output <= 0)), "unknown prompt tokens": int(np.sum(prompt < 0))}
+        kept = np.flatnonzero((output > 0) & (prompt >= 0))
+        row = kept[np.argsort(arrival_s[kept], kind="stable")]
+        return cls(
+            row=row,
+            arrival_s=np.asarray(arrival_s, dtype=np.float64)[row],
+            prompt=np.asarray(prompt, dtype=np.int64)[row],
+            output=np.asarray(output, dtype=np.int64)[row],
+            supposed=np.full(len(row), UNKNOWN_LENGTH) if supposed is None else supposed[row],
+            prefix_blocks=tuple(prefix_blocks[i] for i in row) if prefix_blocks else (),
+            left_out=counts,
+        )
+
+    @classmethod
+    def from_trace(cls, trace: Trace, *, arrival_s: FloatArray | None = None) -> Workload:
+        """The requests of a log; ``arrival_s`` (len(trace),) where the log tells none or others are wanted."""
+        return cls.from_arrays(
+            arrival_s=trace.arrival_s if arrival_s is None else arrival_s,
+            prompt=trace.prompt_tokens,
+            output=trace.output_tokens,
+            supposed=_supposed(trace),
+            prefix_blocks=_prefix_blocks(trace),
+        )
+
+    def at(self, arrival_s: FloatArray) -> Workload:
+        """The same requests at other times (n,), in the same order."""
+        return replace(self, arrival_s=arrival_s)
+
+    def fitting(self, capacity: int) -> tuple[Workload, int]:
+        """Without those whose prompt and output exceed ``capacity`` KV tokens, and how many these are."""
+        fits: BoolArray = self.prompt + self.output <= capacity
+        kept = np.flatnonzero(fits)
+        part = Workload(
+            row=self.row[kept],
+            arrival_s=self.arrival_s[kept],
+            prompt=self.prompt[kept],
+            output=self.output[kept],
+            supposed=self.supposed[kept],
+            prefix_blocks=tuple(self.prefix_blocks[i] for i in kept) if self.prefix_blocks else (),
+            left_out={**self.left_out, "more tokens than any worker holds": len(self) - len(kept)},
+        )
+        return part, len(self) - len(kept)
+
+
+def _prefix_blocks(trace: Trace) -> tuple[IntArray, ...]:
+    column = trace.table.column("prefix_blocks").combine_chunks()
+    if column.null_count == len(column):
+        return ()
+    offsets = column.offsets.to_numpy()
+    values = column.values.to_numpy()
+    return tuple(values[offsets[i] : offsets[i + 1]] for i in range(len(column)))
+
+
+def _supposed(trace: Trace) -> IntArray:
+    supposed = np.full(len(trace), UNKNOWN_LENGTH, dtype=np.int64)
+    column = trace.table.column("parameters")
+    for i in np.flatnonzero(column.is_valid().to_numpy()):
+        supposed[i] = supposed_tokens(msgspec.json.decode(column[int(i)].as_py()))
+    return supposed
