@@ -1,0 +1,51 @@
+"""What the service refuses: an HTTP status, a code for machines, the field, one sentence. Never the input itself."""
+
+from __future__ import annotations
+
+import msgspec
+
+from endcast.errors import EndcastError
+from endcast.serving.schema import ErrorDetail, ErrorReply
+
+#: A field's name in a reply is cut to this many characters: the name of an unknown one is the client's.
+SHOWN_CHARACTERS = 120
+
+
+class ServiceError(EndcastError):
+    """A call that is answered with ``status`` (4xx or 5xx) and an ``ErrorReply``."""
+
+    def __init__(self, status: int, code: str, message: str, *, field: str | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.code = code
+        self.field = field if field is None or len(field) <= SHOWN_CHARACTERS else f"{field[:SHOWN_CHARACTERS]}…"
+
+    def body(self) -> bytes:
+        """The reply, as JSON."""
+        detail = ErrorDetail(code=self.code, message=self.message, field=self.field, hint=self.hint or None)
+        return msgspec.json.encode(ErrorReply(error=detail))
+
+
+def invalid_field(field: str, message: str, hint: str = "") -> ServiceError:
+    """422: the JSON is well formed, but ``field`` is not what it has to be."""
+    return ServiceError(422, "invalid_field", message, field=field, hint=hint)
+
+
+def malformed(message: str) -> ServiceError:
+    """400: the body is no JSON."""
+    return ServiceError(400, "malformed_json", message)
+
+
+def body_too_large(limit: int) -> ServiceError:
+    """413."""
+    return ServiceError(413, "body_too_large", f"the body is larger than {limit} bytes", hint="Send several batches")
+
+
+def encoded_body() -> ServiceError:
+    """415."""
+    return ServiceError(415, "encoded_body", "the body is compressed", hint="Send it as it is")
+
+
+def internal() -> ServiceError:
+    """500: endcast's own fault; the server's log tells more."""
+    return ServiceError(500, "internal", "the service failed on this call", hint="See the server's log")
