@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import UNSET
 
 from endcast.errors import BundleError
-from endcast.serving.schema import Curve, ForecastReply
+from endcast.serving.schema import Curve, ForecastReply, ForecastsReply
 from endcast.survival import FloatArray, Forecast, IntArray, SurvivalBatch
 
 #: The grid of a curve in a reply: each token up to 128, then 12 points an octave up to 131,072.
@@ -37,6 +37,22 @@ def forecast_replies(
         figures = _Figures(batch, horizons, quantiles, curve=curve)
         replies.update((i, figures.reply(row, forecasts[i], request_ids[i])) for row, i in enumerate(index))
     return [replies[i] for i in range(len(forecasts))]
+
+
+def forecasts_reply(
+    forecasts: Sequence[Forecast],
+    request_ids: Sequence[str | None],
+    *,
+    horizons: Sequence[int],
+    quantiles: Sequence[float],
+    curve: bool = False,
+) -> ForecastsReply:
+    """The whole answer for at least one forecast; those of one call are of one bundle and one state."""
+    return ForecastsReply(
+        bundle=forecasts[0].bundle,
+        state_version=forecasts[0].state_version,
+        forecasts=forecast_replies(forecasts, request_ids, horizons=horizons, quantiles=quantiles, curve=curve),
+    )
 
 
 def _by_table(forecasts: Sequence[Forecast]) -> Iterator[tuple[list[int], SurvivalBatch]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -37,3 +38,14 @@ def make_server(app: Callable[..., Any]) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_S, lifespan="on")
     )
+
+
+def serve_until_stopped(app: Callable[..., Any], listening: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT, then finish what is on its way and exit the process with 0."""
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop, _exit_quietly)  # uvicorn ends first, then hands the signal on to this
+    make_server(app).run(sockets=[listening])
+
+
+def _exit_quietly(_signal: int, _frame: object) -> None:
+    raise SystemExit(0)

@@ -13,7 +13,7 @@ from endcast.errors import InputError
 from endcast.forecaster import Forecaster
 from endcast.serving.codec import decode_call
 from endcast.serving.problems import invalid_field
-from endcast.serving.reply import forecast_replies
+from endcast.serving.reply import forecasts_reply
 from endcast.serving.schema import BundleReply, ForecastsReply, HealthReply, ReadyReply
 from endcast.serving.settings import Settings
 
@@ -40,17 +40,17 @@ class ForecastService:
     def forecasts(self, body: bytes) -> Answer:
         """``POST /v1/forecasts``; ``ServiceError`` says why a body is refused."""
         call = decode_call(body, self.settings)
+        if not call.landmarks:
+            nothing = ForecastsReply(
+                bundle=self.forecaster.bundle, state_version=self.forecaster.state_version, forecasts=[]
+            )
+            return Answer(msgspec.json.encode(nothing))
         try:
-            forecasts = self.forecaster.forecast(call.landmarks) if call.landmarks else []
+            forecasts = self.forecaster.forecast(call.landmarks)
         except InputError as error:
             raise invalid_field(error.field, "has a value that the bundle cannot forecast with", error.hint) from error
-        first = forecasts[0] if forecasts else None
-        reply = ForecastsReply(
-            bundle=first.bundle if first else self.forecaster.bundle,
-            state_version=first.state_version if first else self.forecaster.state_version,
-            forecasts=forecast_replies(
-                forecasts, call.request_ids, horizons=call.horizons, quantiles=call.quantiles, curve=call.curve
-            ),
+        reply = forecasts_reply(
+            forecasts, call.request_ids, horizons=call.horizons, quantiles=call.quantiles, curve=call.curve
         )
         return Answer(msgspec.json.encode(reply), len(forecasts))
 
