@@ -1,0 +1,47 @@
+# Each target sets up a local environment first (.venv, made once), says what it does, and works from a fresh clone.
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed-by-make
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench check-fast
+
+help:  ## say what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+# PYTHON=... chooses the interpreter; else the first of these that fits.
+$(INSTALLED): pyproject.toml constraints.txt
+	@set -eu; \
+	if [ ! -x $(BIN)/python ]; then \
+	  for candidate in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	    if "$$candidate" -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; \
+	    then found="$$candidate"; break; fi; \
+	  done; \
+	  if [ -z "$${found:-}" ]; then \
+	    echo "endcast needs Python 3.11 to 3.13 with its venv module, and none is on the PATH." >&2; \
+	    echo "Install one (Debian, Ubuntu: apt install python3 python3-venv), or name one: make PYTHON=/path/to/python3.12" >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "== making $(VENV) with $$("$$found" --version)"; \
+	  "$$found" -m venv $(VENV); \
+	fi
+	@echo "== installing endcast and what its checks need into $(VENV), as constraints.txt pins it"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED)  ## from a synthetic log to a served forecast, in a few minutes
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh demo-out
+
+test: $(INSTALLED)  ## all checks that CI runs
+	@echo "== style (ruff)";              $(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@echo "== types (mypy, strict)";      $(BIN)/mypy
+	@echo "== who imports whom";          $(BIN)/lint-imports
+	@echo "== tests, documentation's commands among them"; $(BIN)/python -m pytest --durations=15
+
+check-fast: $(INSTALLED)  ## style, types, imports and the quick tests, up to the first failure
+	@echo "== style, types, imports";     $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+	@echo "== quick tests";               $(BIN)/python -m pytest -q -x -m "not slow"
+
+bench: $(INSTALLED)  ## measure speed on this machine; nothing fails
+	@set -eu; for benchmark in benchmarks/bench_*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark"; done
