@@ -151,3 +151,10 @@ def has_offset(texts: pa.Array) -> BoolArray:
     """(n,), whether the text tells its offset from UTC."""
     told = pc.match_substring_regex(pc.utf8_trim_whitespace(texts), r":\d\d(\.\d+)?\s*(Z|UTC|[+-]\d\d(:?\d\d)?)$")
     return np.asarray(pc.fill_null(told, False))
+
+
+def format_ns(moment: int) -> str:
+    """ISO 8601 in UTC, with nanoseconds where there are any."""
+    seconds, rest = divmod(moment, 1_000_000_000)
+    text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{f'{rest:09d}'.rstrip('0')}Z" if rest else f"{text}Z"

@@ -125,6 +125,11 @@ class Trace:
             index = np.flatnonzero(index)
         return Trace(self.table.take(pa.array(index)))
 
+    def attribute(self, name: str) -> list[Any]:
+        """(n,), each row's attribute ``name``, ``None`` where it has none."""
+        texts = self.table.column("attributes").to_pylist()
+        return [None if text is None else msgspec.json.decode(text).get(name) for text in texts]
+
     def requests(self) -> Iterator[Request]:
         """Each row as a ``Request``, in order; ``arrival_s`` on the log's own clock."""
         for batch in self.table.to_batches(max_chunksize=4096):

@@ -24,6 +24,8 @@ class CsvColumns:
     """A CSV log by the names in its header."""
 
     def __init__(self, log: LogFile, tally: Tally) -> None:
+        if first_character(log) in ("{", "[") or b"\0" in log.stream().read(4096):
+            raise TraceError(f"{log.path} is no CSV", hint="Choose another --format")
         self._log = log
         self._tally = tally
         self.header = tuple(name.strip() for name in csv_header(log))
