@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -21,9 +23,9 @@ def listen(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=2_048)
     except OSError as error:
-        raise EndcastError(
-            f"cannot listen on {host} port {port}: {error.strerror or error}", hint="--port 0 takes a free port"
-        ) from error
+        known = error.errno in errno.errorcode  # a name that cannot be resolved has a number of its own
+        why = os.strerror(error.errno) if known and error.errno else error.strerror or error
+        raise EndcastError(f"cannot listen on {host} port {port}: {why}", hint="--port 0 takes a free port") from error
 
 
 def url_of(listening: socket.socket) -> str:

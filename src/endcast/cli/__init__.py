@@ -6,6 +6,8 @@ else is imported for ``endcast --help``, and a command loads no library that onl
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, NoReturn
@@ -57,12 +59,15 @@ def build_app(flags: _Flags, commands: Sequence[LazyCommand] = COMMANDS) -> type
     return app
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
+def main(arguments: Sequence[str] | None = None, commands: Sequence[LazyCommand] = COMMANDS) -> NoReturn:
     """Run one command and exit: 0 done, 1 it failed, 2 it was called wrongly, 130 interrupted."""
     from endcast.cli.errors import run_reporting_errors
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without our signs shows question marks instead
     flags = _Flags()
-    command = typer.main.get_command(build_app(flags))
+    command = typer.main.get_command(build_app(flags, commands))
     code = run_reporting_errors(
         lambda: command(args=None if arguments is None else list(arguments), prog_name="endcast"),
         debug=lambda: flags.debug,

@@ -11,7 +11,7 @@ from rich.text import Text
 from endcast.cli.options import BundleArgument, listed, whole_numbers
 from endcast.cli.output import JsonOption, console, emit_json, table
 from endcast.survival import Forecast
-from endcast.types import Landmark, Request
+from endcast.types import Landmark, Request, check_count
 
 PLOT_COLUMNS = 60
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -36,6 +36,8 @@ def forecast(
     from endcast import load_forecaster
 
     windows = whole_numbers(horizons, "--horizons")
+    for window in windows:
+        check_count("horizon", window)
     levels = listed(quantiles, "--quantiles", float, "number")
     request = Request(
         request_id="forecast",
