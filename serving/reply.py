@@ -7,8 +7,9 @@ made so to the last bit, which sums of floating-point numbers do not keep by the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import numpy as np
 from msgspec import UNSET
 
@@ -16,10 +17,12 @@ from endcast.errors import BundleError
 from endcast.serving.schema import Curve, ForecastReply, ForecastsReply
 from endcast.survival import FloatArray, Forecast, IntArray, SurvivalBatch
 
-#: The grid of a curve in a reply: each token up to 128, then 12 points an octave up to 131,072.
+#: The grid of a curve in a reply: each token up to 128, then 4 points an octave up to 131,072.
 CURVE_TOKENS: IntArray = np.unique(
-    np.concatenate([np.arange(129), np.round(128 * 2 ** (np.arange(121) / 12)).astype(np.int64)])
+    np.concatenate([np.arange(129), np.round(128 * 2 ** (np.arange(41) / 4)).astype(np.int64)])
 )
+#: The same for every reply, so it is encoded once.
+_CURVE_TOKENS_JSON = cast(list[int], msgspec.Raw(msgspec.json.encode(CURVE_TOKENS.tolist())))
 _CURVE_DECIMALS = 7
 
 
@@ -33,7 +36,7 @@ def forecast_replies(
 ) -> list[ForecastReply]:
     """One reply a forecast, in order; horizons and quantiles ascend. ``BundleError`` if a figure is not finite."""
     replies: dict[int, ForecastReply] = {}
-    for index, batch in _by_table(forecasts):
+    for index, batch in _by_batch(forecasts):
         figures = _Figures(batch, horizons, quantiles, curve=curve)
         replies.update((i, figures.reply(row, forecasts[i], request_ids[i])) for row, i in enumerate(index))
     return [replies[i] for i in range(len(forecasts))]
@@ -55,23 +58,14 @@ def forecasts_reply(
     )
 
 
-def _by_table(forecasts: Sequence[Forecast]) -> Iterator[tuple[list[int], SurvivalBatch]]:
-    """Forecasts whose curves share a table (those of one call do), put together again as one batch."""
-    sharing: dict[int, list[int]] = {}
+def _by_batch(forecasts: Sequence[Forecast]) -> Iterator[tuple[list[int], SurvivalBatch]]:
+    """Forecasts that were made together (those of one call are), and their rows of that batch."""
+    together: dict[int, list[int]] = {}
     for i, forecast in enumerate(forecasts):
-        sharing.setdefault(id(forecast.batch.table), []).append(i)
-    for index in sharing.values():
-        parts = [forecasts[i].batch for i in index]
-        yield (
-            index,
-            SurvivalBatch(
-                table=parts[0].table,
-                row=np.concatenate([part.row for part in parts]),
-                position=np.concatenate([part.position for part in parts]),
-                cap=np.concatenate([part.cap for part in parts]),
-                horizon=0,
-            ),
-        )
+        together.setdefault(id(forecast.batch), []).append(i)
+    for index in together.values():
+        rows = np.array([forecasts[i].row for i in index])
+        yield index, forecasts[index[0]].batch.take(rows)
 
 
 class _Figures:
@@ -101,11 +95,8 @@ class _Figures:
             expected_output_tokens=forecast.generated_tokens + self.remaining[row],
             quantiles=dict(zip(self.quantiles, self.reached[row], strict=True)),
             known=dict(forecast.known),
-            curve=UNSET if self.curves is None else Curve(further_tokens=_CURVE_LIST, survival=self.curves[row]),
+            curve=UNSET if self.curves is None else Curve(further_tokens=_CURVE_TOKENS_JSON, survival=self.curves[row]),
         )
-
-
-_CURVE_LIST: list[int] = CURVE_TOKENS.tolist()
 
 
 def _curves(batch: SurvivalBatch) -> FloatArray:

@@ -100,14 +100,14 @@ class ForecastsCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     curve: Annotated[bool, Meta(description="Whether to answer with whole survival curves.")] | None = None
 
 
-class Curve(Struct, frozen=True, kw_only=True):
+class Curve(Struct, frozen=True, kw_only=True, gc=False):
     """`survival[i]` = P(more than `further_tokens[i]` tokens are still to come), rounded to 7 decimals."""
 
     further_tokens: list[int]
     survival: list[float]
 
 
-class ForecastReply(Struct, frozen=True, kw_only=True):
+class ForecastReply(Struct, frozen=True, kw_only=True, gc=False):
     """When one generation will end. R is the tokens that it has still to generate; all its caps are respected."""
 
     forecast_id: Annotated[str, Meta(description="Joins this forecast with what happens.")]

@@ -233,7 +233,8 @@ class Forecast:
     forecast_id: str
     bundle: str
     generated_tokens: int
-    batch: SurvivalBatch = field(repr=False)  #: of one row
+    batch: SurvivalBatch = field(repr=False)  #: of all forecasts that were made together
+    row: int = 0  #: which of them this is
     known: Mapping[str, bool] = field(default_factory=dict)  #: which inputs it had
     state_version: int = 0
 
@@ -249,22 +250,26 @@ class Forecast:
         prefix: str = "f",
     ) -> list[Forecast]:
         """One forecast for each row of ``batch``."""
-        rows = np.arange(len(batch))
         return [
             cls(
                 forecast_id=next_forecast_id(prefix),
                 bundle=bundle,
                 generated_tokens=generated[i],
-                batch=batch.take(rows[i : i + 1]),
+                batch=batch,
+                row=i,
                 known=known[i],
                 state_version=state_version,
             )
             for i in range(len(batch))
         ]
 
+    @cached_property
+    def _own(self) -> SurvivalBatch:
+        return self.batch.take(np.array([self.row]))
+
     def survival(self, h: int) -> float:
         """P(R > h), h ≥ 0 tokens."""
-        return float(self.batch.survival_at(_tokens(h))[0])
+        return float(self._own.survival_at(_tokens(h))[0])
 
     def p_end(self, h: int) -> float:
         """P(R ≤ h), h ≥ 0 tokens."""
@@ -272,12 +277,12 @@ class Forecast:
 
     def expected_within(self, h: int) -> float:
         """E[min(R, h)], h ≥ 0 tokens."""
-        return float(self.batch.within(_tokens(h))[0])
+        return float(self._own.within(_tokens(h))[0])
 
     @property
     def expected_remaining(self) -> float:
         """E[R] in tokens."""
-        return float(self.batch.expected_remaining[0])
+        return float(self._own.expected_remaining[0])
 
     @property
     def expected_output_tokens(self) -> float:
@@ -286,7 +291,7 @@ class Forecast:
 
     def quantile(self, q: float) -> float:
         """The least r with P(R ≤ r) ≥ q, 0 < q < 1."""
-        return float(self.batch.quantile(q)[0])
+        return float(self._own.quantile(q)[0])
 
 
 def _tokens(h: int) -> int:

@@ -1,0 +1,147 @@
+"""Speed of the forecast service: 64 landmarks a batch, whole curves, one server process.
+
+    python benchmarks/bench_service.py [BUNDLE] [--seconds 5]
+
+Without a bundle a forecaster of constant hazard answers, so what is measured is the service itself. First the work of
+a call in one thread, without HTTP; then batches a second over two kept-alive connections, as fast as they go; then
+latency at half that load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import multiprocessing
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from endcast import Forecaster
+from endcast.serving.app import create_app
+from endcast.serving.run import listen, serve_until_stopped
+from endcast.serving.service import ForecastService
+from endcast.serving.settings import Settings
+from endcast.testing import ConstantHazardForecaster
+
+LANDMARKS = 64
+OUTPUT = "1. First of all, look at the question as it was asked. " * 8
+
+
+def make_forecaster(bundle: Path | None) -> Forecaster:
+    if bundle is None:
+        return ConstantHazardForecaster(0.005)
+    from endcast import load_forecaster
+
+    return load_forecaster(bundle)
+
+
+def make_body() -> bytes:
+    """64 running requests of different age and size."""
+    rng = np.random.default_rng(0)
+    requests = [
+        {
+            "request_id": f"r{i}",
+            "arrival": 1.7e9 + i,
+            "model": "m",
+            "tenant": f"t{i % 5}",
+            "prompt_tokens": int(rng.integers(10, 4_000)),
+            "parameters": {"max_tokens": 2_048, "temperature": 0.7},
+            "generated_tokens": int(rng.integers(0, 500)),
+            "output": OUTPUT,
+        }
+        for i in range(LANDMARKS)
+    ]
+    return json.dumps({"requests": requests, "curve": True}).encode()
+
+
+def serve_in_process(bundle: Path | None, ready: Connection) -> None:
+    with listen("127.0.0.1", 0) as listening:
+        ready.send(listening.getsockname()[1])
+        serve_until_stopped(create_app(Settings(), make_forecaster(bundle)), listening)
+
+
+def connect(port: int) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+
+def call(connection: http.client.HTTPConnection, body: bytes) -> None:
+    connection.request("POST", "/v1/forecasts", body)
+    response = connection.getresponse()
+    answer = response.read()
+    if response.status != 200:
+        raise RuntimeError(f"status {response.status}: {answer[:200]!r}")
+
+
+def batches_a_second(port: int, body: bytes, seconds: float) -> float:
+    """Two clients, each one call after the other, so that the server always has one to work on."""
+
+    def one_client(_: int) -> int:
+        connection, count = connect(port), 0
+        while time.perf_counter() - started < seconds:
+            call(connection, body)
+            count += 1
+        connection.close()
+        return count
+
+    with ThreadPoolExecutor(2) as clients:
+        started = time.perf_counter()
+        return sum(clients.map(one_client, range(2))) / seconds
+
+
+def latencies_ms(
+    connection: http.client.HTTPConnection, body: bytes, rate: float, seconds: float
+) -> np.ndarray[Any, Any]:
+    """Milliseconds from when each call was due, with calls due at a constant ``rate`` a second."""
+    out, started = [], time.perf_counter()
+    for i in range(int(rate * seconds)):
+        due = started + i / rate
+        time.sleep(max(due - time.perf_counter(), 0.0))
+        call(connection, body)
+        out.append(1e3 * (time.perf_counter() - due))
+    return np.array(out)
+
+
+def without_http(bundle: Path | None, body: bytes, seconds: float) -> None:
+    service = ForecastService(Settings(), make_forecaster(bundle))
+    size = len(service.forecasts(body).body)
+    count, started = 0, time.process_time()
+    while time.process_time() - started < seconds:
+        service.forecasts(body)
+        count += 1
+    each = 1e3 * (time.process_time() - started) / count
+    print(f"without HTTP: {each:.2f} ms of CPU a batch ({len(body)} bytes in, {size} out)")
+
+
+def over_http(bundle: Path | None, body: bytes, seconds: float) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=serve_in_process, args=(bundle, theirs))
+    process.start()
+    port = ours.recv()
+    connection = connect(port)
+    call(connection, body)
+    rate = batches_a_second(port, body, seconds)
+    late = latencies_ms(connection, body, rate / 2, seconds)
+    p50, p99 = np.percentile(late, [50, 99])
+    print(f"over HTTP: {rate:.0f} batches a second; at half that load p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+    connection.close()
+    process.terminate()
+    process.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("bundle", nargs="?", type=Path)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    asked = parser.parse_args()
+    body = make_body()
+    without_http(asked.bundle, body, asked.seconds)
+    over_http(asked.bundle, body, asked.seconds)
+
+
+if __name__ == "__main__":
+    main()
