@@ -1,7 +1,7 @@
 """The HTTP face of the forecast service: routes, limits on the body, and metrics; everything else is ``service``.
 
-Forecasts are made in one thread apart from the event loop, one call after the other, so that ``/healthz`` answers
-while a large batch is on its way.
+Forecasts are made one call after the other, since a forecaster is not thread-safe. A large call is worked on in a thread
+apart from the event loop, so that ``/healthz`` answers meanwhile; for a small one that would cost more than it takes.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def create_app(settings: Settings, forecaster: Forecaster, manifest: Mapping[str
     service = ForecastService(settings, forecaster, manifest)
     metrics = Metrics()
     worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forecasts")
+    one_at_a_time = asyncio.Lock()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -45,7 +46,11 @@ def create_app(settings: Settings, forecaster: Forecaster, manifest: Mapping[str
 
     async def forecasts(request: Request) -> Answer:
         body = await read_body(request, settings.max_body_bytes)
-        answer = await asyncio.get_running_loop().run_in_executor(worker, service.forecasts, body)
+        async with one_at_a_time:
+            if len(body) <= settings.inline_body_bytes:
+                answer = service.forecasts(body)
+            else:
+                answer = await asyncio.get_running_loop().run_in_executor(worker, service.forecasts, body)
         metrics.landmarks.observe(answer.landmarks)
         return answer
 

@@ -27,7 +27,7 @@ class Answer:
 
 
 class ForecastService:
-    """Answers calls with one forecaster. Not thread-safe, as a forecaster is not: one thread calls ``forecasts``.
+    """Answers calls with one forecaster. Not thread-safe, as a forecaster is not.
 
     ``forecaster`` may be replaced between two calls (a reload); each answer names the bundle that made it.
     """

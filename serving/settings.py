@@ -16,6 +16,7 @@ class Settings:
     """
 
     max_body_bytes: int = 8 * 1024 * 1024
+    inline_body_bytes: int = 64 * 1024  #: a larger call is worked on in a thread of its own, beside the event loop
     max_requests: int = 1_024  #: landmarks in one call
     default_horizons: tuple[int, ...] = (16, 32, 64, 80, 128)
     default_quantiles: tuple[float, ...] = (0.5, 0.9)
@@ -23,6 +24,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.max_body_bytes < 1:
             raise InputError("max_body_bytes", "must be at least 1")
+        if self.inline_body_bytes < 0:
+            raise InputError("inline_body_bytes", "must be at least 0")
         if self.max_requests < 1:
             raise InputError("max_requests", "must be at least 1")
         if not all(1 <= h <= MAX_TOKENS for h in self.default_horizons):

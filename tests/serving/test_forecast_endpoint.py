@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +12,7 @@ import httpx
 import pytest
 
 from endcast import Completion, Forecast, InputError, Landmark, Request
+from endcast.serving.app import create_app
 from endcast.serving.settings import Settings
 from endcast.testing import ConstantHazardForecaster, OracleForecaster
 
@@ -308,6 +311,30 @@ def test_too_many_requests_in_one_call(make_service: Callable[..., Call]) -> Non
     assert error["field"] == "requests" and "at most 3" in error["message"]
 
 
+def test_calls_do_not_run_into_each_other() -> None:
+    """One forecaster, many calls at once, some in the event loop and some beside it: never two at a time."""
+
+    class Alone(ConstantHazardForecaster):
+        inside = 0
+
+        def forecast(self, landmarks: Sequence[Landmark]) -> list[Forecast]:
+            self.inside += 1
+            assert self.inside == 1
+            time.sleep(0.002)
+            self.inside -= 1
+            return super().forecast(landmarks)
+
+    app = create_app(Settings(inline_body_bytes=200), Alone())
+
+    async def all_at_once() -> list[int]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
+            bodies = [{"requests": [{"prompt_tokens": 1}] * (1 + 40 * (i % 2))} for i in range(20)]
+            calls = [client.post("/v1/forecasts", json=body) for body in bodies]
+            return [len(response.json()["forecasts"]) for response in await asyncio.gather(*calls)]
+
+    assert asyncio.run(all_at_once()) == [1, 41] * 10
+
+
 def test_too_large_a_body(make_service: Callable[..., Call]) -> None:
     service = make_service(settings=Settings(max_body_bytes=1_000))
     fits = {"requests": [{"prompt": "x" * 900}]}
@@ -340,7 +367,13 @@ def test_what_the_forecaster_refuses_is_the_callers_fault(make_service: Callable
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"max_body_bytes": 0}, {"max_requests": 0}, {"default_horizons": (0,)}, {"default_quantiles": (1.0,)}],
+    [
+        {"max_body_bytes": 0},
+        {"max_requests": 0},
+        {"inline_body_bytes": -1},
+        {"default_horizons": (0,)},
+        {"default_quantiles": (1.0,)},
+    ],
     ids=str,
 )
 def test_settings_are_checked(wrong: dict[str, Any]) -> None:

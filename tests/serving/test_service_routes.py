@@ -118,7 +118,7 @@ def test_health_answers_while_a_batch_is_on_its_way() -> None:
             assert go_on.wait(20), "health never answered"
             return super().forecast(landmarks)
 
-    app = create_app(Settings(), Slow())
+    app = create_app(Settings(inline_body_bytes=10), Slow())
 
     async def both() -> tuple[int, int]:
         transport = httpx.ASGITransport(app)
