@@ -175,7 +175,7 @@ def _distinct(trace: Trace, name: str) -> int:
 
 def _told(trace: Trace, name: str) -> float:
     column = trace.table.column(name)
-    return 1.0 - column.null_count / len(column)
+    return float(1.0 - column.null_count / len(column))
 
 
 def _turns(trace: Trace) -> Spread | None:

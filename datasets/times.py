@@ -72,9 +72,9 @@ def _from_number(text: str, unit: Unit) -> int | None:
         number = Decimal(text)
     except InvalidOperation:
         return None
-    if not number.is_finite() or abs(number) > _MOST_NS:  # before scaling: 1e999999999 has too many digits to write out
+    if not number.is_finite() or number.adjusted() > 19:  # before any arithmetic: 1e999999999 is a Decimal too
         return None
-    power = _guess(abs(number)) if unit is Unit.GUESS else unit
+    power = _guess(number.copy_abs()) if unit is Unit.GUESS else unit
     nanoseconds = int(number.scaleb(power))
     return nanoseconds if abs(nanoseconds) <= _MOST_NS else None
 
