@@ -33,6 +33,8 @@ _TENANT_SPREAD, _SESSION_SPREAD, _PROMPT_SPREAD = 0.35, 0.25, 0.8
 #: Mean 1, squared coefficient of variation 1/shape: sessions come in bursts.
 _BURST_SHAPE = 0.5
 _DAY_S, _DAY_SWING = 86_400.0, 0.6
+#: One in so many requests is made beyond those wanted, so that sessions go on beyond the log's end.
+_SPARE = 50
 _STOP, _LENGTH, _ABORT, _ERROR, _UNFINISHED = range(len(EndReason))
 
 
@@ -110,7 +112,8 @@ def synthesize(settings: SynthSettings, *, progress: Callable[[int, int], None] 
     """Make a log; the same settings give the same log. ``progress`` is told the requests done and in all."""
     columns = Columns()
     seeds = np.random.SeedSequence(settings.seed).spawn(len(settings.apps) + 1)
-    counts = _split(settings.requests, [app.share for app in settings.apps])
+    made = settings.requests + max(settings.requests // _SPARE, 20)
+    counts = _split(made, [app.share for app in settings.apps])
     first_session = first_tenant = done = 0
     for place, (app, count, seed) in enumerate(zip(settings.apps, counts, seeds, strict=False)):
         if count:
@@ -120,9 +123,8 @@ def synthesize(settings: SynthSettings, *, progress: Callable[[int, int], None] 
         first_tenant += app.tenants
         done += count
         if progress is not None:
-            progress(done, settings.requests)
-    rows = _by_arrival(columns.joined())
-    _cut_at_the_end(rows)
+            progress(min(done, settings.requests), settings.requests)
+    rows = _cut_at_the_end(_by_arrival(columns.joined()), settings.requests)
     table = canonical_table(rows, settings.apps, settings.block_tokens)
     if settings.text:
         table = with_texts(table, rows, settings.apps, np.random.default_rng(seeds[-1]))
@@ -285,15 +287,17 @@ def _by_arrival(rows: Rows) -> Rows:
     return {name: column[order] for name, column in rows.items()}
 
 
-def _cut_at_the_end(rows: Rows) -> None:
-    """The log ends a second after the last arrival: what still runs then is unfinished."""
-    last = rows["arrival"][-1] + 1.0
+def _cut_at_the_end(rows: Rows, requests: int) -> Rows:
+    """The first ``requests``; the log ends when the next one would arrive, and what still runs then is unfinished."""
+    last = rows["arrival"][requests]
+    rows = {name: column[:requests] for name, column in rows.items()}
     running = rows["finish"] > last
     begun = rows["arrival"] + prefill_s(rows["prompt"])
     so_far = np.maximum((last - begun) / rows["token_s"], 0).astype(np.int64)
     rows["output"] = np.where(running, np.minimum(so_far, rows["output"]), rows["output"])
     rows["end"] = np.where(running, _UNFINISHED, rows["end"])
     rows["finish"] = np.where(running, np.nan, rows["finish"])
+    return rows
 
 
 def _truth(rows: Rows) -> SynthTruth:

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from endcast.datasets.schema import SCHEMA
 from endcast.errors import TraceError
@@ -111,12 +112,10 @@ class Trace:
     def digest(self) -> str:
         """``sha256:…`` over the canonical table's values."""
         sink = hashlib.sha256()
-        columns = self.table.combine_chunks()
         for name in SCHEMA.names:
             sink.update(name.encode())
-            for chunk in columns.column(name).chunks:
-                for part in _stable_buffers(chunk):
-                    sink.update(part)
+            for part in _value_bytes(self.table.column(name)):
+                sink.update(part)
         return f"sha256:{sink.hexdigest()}"
 
     def take(self, index: npt.NDArray[np.integer[Any]] | BoolArray) -> Trace:
@@ -166,10 +165,17 @@ def _to_request(row: dict[str, Any]) -> Request:
     return Request(arrival_s=None if arrival is None else arrival / NS_PER_S, **row)
 
 
-def _stable_buffers(chunk: pa.Array) -> Iterator[bytes]:
-    """Bytes that depend on the values only, not on how the array was cut or padded."""
-    sink = pa.BufferOutputStream()
-    batch = pa.record_batch([pa.concat_arrays([chunk])], names=["x"])
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    yield sink.getvalue().to_pybytes()
+def _value_bytes(column: pa.ChunkedArray) -> Iterator[bytes]:
+    """Bytes that depend on the values only: not on how the column was cut, padded, or what lies under its nulls."""
+    yield np.packbits(column.is_valid().to_numpy()).tobytes()
+    if pa.types.is_integer(column.type):
+        yield column.fill_null(0).to_numpy().astype("<i8").tobytes()
+        return
+    is_list = pa.types.is_list(column.type)
+    lengths = pc.list_value_length(column) if is_list else pc.binary_length(column)
+    yield lengths.fill_null(0).to_numpy().astype("<i8").tobytes()
+    for chunk in column.chunks:
+        if is_list:
+            yield np.asarray(chunk.flatten().fill_null(0)).astype("<i8").tobytes()
+        else:
+            yield "".join(chunk.drop_null().to_pylist()).encode()

@@ -93,7 +93,7 @@ def test_times_of_the_questions_are_arrivals(tmp_path: Path) -> None:
 def test_odd_records_are_dropped_or_repaired_with_their_lines(tmp_path: Path) -> None:
     reading = read_records(
         tmp_path / "log",
-        {"conversations": [{"from": "gpt", "value": "out of the blue"}, *SHAREGPT["conversations"][1:3]]},  # type: ignore[index]
+        {"conversations": [{"from": "gpt", "value": "out of the blue"}, *SHAREGPT["conversations"][1:3]]},
         {"conversations": [{"from": "human", "value": "nobody answers"}]},
         LMSYS,
     )

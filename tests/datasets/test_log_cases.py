@@ -27,7 +27,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def arrivals(reading: Reading) -> list[int]:
-    return reading.trace.arrival_ns.tolist()
+    return [int(arrival) for arrival in reading.trace.arrival_ns]
 
 
 def test_mixed_time_formats_in_one_file_are_read_to_the_nanosecond(write: Write) -> None:

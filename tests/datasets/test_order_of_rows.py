@@ -69,7 +69,8 @@ def test_fingerprints_are_equal_just_where_rows_are(
     def hashes(part: list[tuple[int | None, str | None, list[int] | None]]) -> list[int]:
         kinds = (pa.int64(), pa.string(), pa.list_(pa.int64()))
         columns = zip(*part, strict=True)
-        return fingerprints([pa.array(list(c), kind) for c, kind in zip(columns, kinds, strict=True)]).tolist()
+        arrays = [pa.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
+        return [int(value) for value in fingerprints(arrays)]
 
     whole = hashes(rows)
     for i, one in enumerate(rows):

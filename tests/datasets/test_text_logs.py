@@ -27,7 +27,7 @@ _VALUES = st.recursive(
 
 def records(path: Path) -> list[tuple[int, dict[str, Any]]]:
     with open_log(path) as log:
-        return [tuple(record) for record in text.json_records(log, Tally())]
+        return [(record.line, record.value) for record in text.json_records(log, Tally())]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
