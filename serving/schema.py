@@ -55,10 +55,7 @@ Parameters = Annotated[
 
 
 class ForecastRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One generation, running or about to run. What is left out or null is unknown, never zero.
-
-    One of `prompt_tokens`, `prompt` and `messages` has to be given; `prompt` and `messages` exclude each other.
-    """
+    """One generation, running or waiting: `prompt_tokens`, `prompt` or `messages` at least; null means unknown."""
 
     request_id: Annotated[str, Meta(description="Comes back in the reply.", max_length=512)] | None = None
     arrival: Annotated[Seconds, Meta(description="When it arrived, Unix time in seconds.")] | None = None
