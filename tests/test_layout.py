@@ -7,7 +7,9 @@ import importlib.util
 import pathlib
 import subprocess
 import sys
+import tomllib
 
+import grimp
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -73,6 +75,16 @@ def test_the_root_does_not_shadow_hugging_face_datasets(tmp_path: pathlib.Path) 
     (tmp_path / "datasets" / "__init__.py").write_text("NAME = 'the other one'\n")
     code = f"import sys; sys.path.append({str(tmp_path)!r}); import datasets; print(datasets.NAME)"
     assert run_python(code) == "the other one"
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_import_linter_sees_the_folder(name: str) -> None:
+    """It passes over folders without an __init__.py silently, and would then hold contracts about nothing."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    graph = grimp.build_graph(*settings["root_packages"], include_external_packages=True, cache_dir=None)
+    files = {path.relative_to(ROOT).with_suffix("") for path in (ROOT / name).rglob("*.py")}
+    modules = {"endcast." + ".".join(file.parts).removesuffix(".__init__") for file in files}
+    assert modules and modules <= graph.modules
 
 
 def loaded_by(imports: str) -> set[str]:
