@@ -66,7 +66,7 @@ def discounted_overflow(load: Float32Array, margin: FloatArray, weight: FloatArr
 
 
 @njit(cache=True, fastmath=_REASSOCIATE)
-def discounted_load(load: Float32Array, weight: FloatArray) -> float:
+def discounted_load(load: Float32Array | FloatArray, weight: FloatArray) -> float:
     """Σ_h γ^h d(h)."""
     total = 0.0
     for h in range(weight.shape[0]):
@@ -90,7 +90,6 @@ def choose_worker(discounted: FloatArray, free: IntArray, open_: BoolArray, key:
 @njit(cache=True)
 def choose_candidate(
     candidate: IntArray,
-    count: int,
     gain: FloatArray,
     waiting_load: Float32Array,
     waiting_row: IntArray,
@@ -100,42 +99,47 @@ def choose_candidate(
     workers: int,
     room: int,
 ) -> int:
-    """Index into ``candidate[:count]`` (oldest first) of the best F_H that fits ``room``, ties to the older; else −1.
+    """Index into ``candidate``, oldest first, of the best F_H that fits ``room``, ties to the older; −1 if none fits.
 
-    ``gain`` holds each candidate's Σ γ^h d(h); F_H is that less G times its discounted overflow.
+    ``gain[j]`` is the discounted load Σ γ^h d(h) of the j-th oldest request; F_H is that less G times its overflow.
     """
     best, best_score = -1, 0.0
-    for i in range(count):
+    for i in range(candidate.shape[0]):
         j = candidate[i]
         if waiting_prompt[j] + 1 <= room:
-            overflow = discounted_overflow(waiting_load[waiting_row[j]], margin, weight)
-            score = gain[i] - workers * overflow
+            score = gain[j] - workers * discounted_overflow(waiting_load[waiting_row[j]], margin, weight)
             if best < 0 or score > best_score:
                 best, best_score = i, score
     return best
 
 
 @njit(cache=True)
-def take_candidate(candidate: IntArray, gain: FloatArray, overtaken: IntArray, count: int, index: int) -> int:
-    """Remove entry ``index`` keeping order; those before it, older ones, are overtaken once more. The new count."""
+def take_candidate(candidate: IntArray, overtaken: IntArray, index: int) -> None:
+    """Take entry ``index`` out of ``candidate``, keeping order; the older ones before it are overtaken once more."""
     for i in range(index):
-        overtaken[i] += 1
-    for i in range(index, count - 1):
+        overtaken[candidate[i]] += 1
+    for i in range(index, candidate.shape[0] - 1):
         candidate[i] = candidate[i + 1]
-        gain[i] = gain[i + 1]
-        overtaken[i] = overtaken[i + 1]
-    return count - 1
 
 
 @njit(cache=True)
 def place_on(load: FloatArray, heaviest: FloatArray, worker: int, added: Float32Array, weight: FloatArray) -> float:
     """Add a window to a worker's, raise M where it becomes the heaviest; the worker's new discounted load."""
-    total = 0.0
     for h in range(weight.shape[0]):
         load[worker, h] += added[h]
         heaviest[h] = max(heaviest[h], load[worker, h])
-        total += weight[h] * load[worker, h]
+    total: float = discounted_load(load[worker], weight)
     return total
+
+
+@njit(cache=True)
+def heaviest_load(load: FloatArray) -> FloatArray:
+    """(H+1,): M(h) = max_g L̂_g(h)."""
+    heaviest: FloatArray = load[0].copy()
+    for g in range(1, load.shape[0]):
+        for h in range(load.shape[1]):
+            heaviest[h] = max(heaviest[h], load[g, h])
+    return heaviest
 
 
 @njit(cache=True)
@@ -153,50 +157,40 @@ def balance_route(
     candidates: int,
     max_overtakes: int,
 ) -> tuple[IntArray, IntArray]:
-    """Fill free slots: waiting positions and workers, in the order placed.
+    """Fill free slots: waiting positions and workers, in the order placed. No argument is changed.
 
     ``load`` (G, H+1) expected loads; row ``waiting_row[i]`` of ``waiting_load`` (rows, H+1) is the expected load of the
     i-th oldest of n waiting requests; ``free`` (G,) slots; ``room`` (G,) KV tokens; ``key`` (G,) breaks ties between
-    workers. Of these, the loads are copied and nothing is changed.
+    workers; ``weight`` (H+1,) is γ^h.
     """
-    workers, waiting = load.shape[0], waiting_row.shape[0]
+    workers, waiting, steps = load.shape[0], waiting_row.shape[0], weight.shape[0]
     load, free, room, open_ = load.copy(), free.copy(), room.copy(), accepting.copy()
-    heaviest, discounted = load[0].copy(), np.empty(workers)
+    overtaken, gain = waiting_overtaken.copy(), np.empty(waiting)
+    heaviest, margin, discounted = heaviest_load(load), np.empty(steps), np.empty(workers)
     for g in range(workers):
-        discounted[g] = 0.0
-        for h in range(weight.shape[0]):
-            heaviest[h] = max(heaviest[h], load[g, h])
-            discounted[g] += weight[h] * load[g, h]
-    most = min(waiting, free[open_].sum())
-    position, worker = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
-    size = min(candidates, waiting)
-    candidate, gain, overtaken = np.empty(size, np.int64), np.empty(size), np.empty(size, np.int64)
-    count, upcoming, placed = 0, 0, 0
-    margin = np.empty(weight.shape[0])
-    while placed < most:
-        while count < size and upcoming < waiting:
-            candidate[count], overtaken[count] = upcoming, waiting_overtaken[upcoming]
-            gain[count] = discounted_load(waiting_load[waiting_row[upcoming]], weight)
+        discounted[g] = discounted_load(load[g], weight)
+    position, worker = np.empty(waiting, dtype=np.int64), np.empty(waiting, dtype=np.int64)
+    candidate, count, upcoming, placed = np.empty(min(candidates, waiting), dtype=np.int64), 0, 0, 0
+    g = choose_worker(discounted, free, open_, key)
+    while g >= 0 and placed < waiting:
+        while count < candidate.shape[0] and upcoming < waiting:
+            candidate[count], gain[upcoming] = upcoming, discounted_load(waiting_load[waiting_row[upcoming]], weight)
             count, upcoming = count + 1, upcoming + 1
-        g = choose_worker(discounted, free, open_, key)
-        if g < 0 or count == 0:
-            break
-        for h in range(weight.shape[0]):
+        for h in range(steps):
             margin[h] = heaviest[h] - load[g, h]
-        if overtaken[0] >= max_overtakes and waiting_prompt[candidate[0]] + 1 <= room[g]:
-            index = 0
-        else:
+        index, oldest = 0, candidate[0]
+        if overtaken[oldest] < max_overtakes or waiting_prompt[oldest] + 1 > room[g]:
             index = choose_candidate(
-                candidate, count, gain, waiting_load, waiting_row, waiting_prompt, margin, weight, workers, room[g]
+                candidate[:count], gain, waiting_load, waiting_row, waiting_prompt, margin, weight, workers, room[g]
             )
         if index < 0:
             open_[g] = False
-            continue
-        j = candidate[index]
-        position[placed], worker[placed] = j, g
-        placed += 1
-        discounted[g] = place_on(load, heaviest, g, waiting_load[waiting_row[j]], weight)
-        free[g] -= 1
-        room[g] -= waiting_prompt[j] + 1
-        count = take_candidate(candidate, gain, overtaken, count, index)
-    return position[:placed], worker[:placed]
+        else:
+            j = candidate[index]
+            position[placed], worker[placed] = j, g
+            discounted[g] = place_on(load, heaviest, g, waiting_load[waiting_row[j]], weight)
+            free[g], room[g] = free[g] - 1, room[g] - waiting_prompt[j] - 1
+            take_candidate(candidate[:count], overtaken, index)
+            count, placed = count - 1, placed + 1
+        g = choose_worker(discounted, free, open_, key)
+    return position[:placed].copy(), worker[:placed].copy()

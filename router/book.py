@@ -1,12 +1,13 @@
 """The book of forecasts: one row for each request that waits or runs, recycled when it has gone.
 
 A row points to a survival curve, says where on it the request was when the forecast was made and how many tokens may
-follow. Curves of a table that all forecasts share (Kaplan-Meier, true lengths) are used where they lie; curves that
-came with their own batch are copied in and overwritten later, so memory follows the requests in the system and not
-those served.
+follow. Curves of a table that all forecasts share (Kaplan-Meier, true lengths) are kept once; those that came with
+their own batch are copied in and overwritten later. So memory follows the requests in the system, not those served.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -14,49 +15,51 @@ from endcast.errors import InputError
 from endcast.router.entries import NOTHING, ROW
 from endcast.router.policy import ForecastView
 from endcast.router.slots import Slots
-from endcast.router.windows import fill_waiting_loads, running_loads
-from endcast.survival import CurveTable, Float32Array, IntArray, SurvivalBatch
+from endcast.router.windows import CAP, CURVE, POSITION, STAGGER, enter, fill_steps, running_loads
+from endcast.survival import CurveTable, Float32Array, FloatArray, IntArray, SurvivalBatch
 
-#: Tokens that a dense window reaches beyond the horizon: so many steps pass until it is made anew.
-_LOOKAHEAD = 64
+#: Tokens that a load curve reaches beyond the horizon: so many steps pass at most until it is made anew.
+_LOOKAHEAD = 32 + STAGGER
+#: Rows to begin with.
+_FEWEST_ROWS = 256
 
 
 class ForecastBook:
     """Forecasts of what waits and runs, read as loads over the next ``horizon`` steps.
 
-    ``shared`` is the table into which every batch points, if there is one.
+    ``shared`` is the table into which every batch points, if there is one; else all batches lie on one grid.
     """
 
     def __init__(self, slots: Slots, horizon: int, shared: CurveTable | None = None) -> None:
-        self._slots, self._horizon, self._shared = slots, horizon, shared
-        total = len(slots)
-        self._dense: Float32Array = np.zeros((total, horizon + 1 + _LOOKAHEAD), dtype=np.float32)
-        self._dense_from = np.full(total, NOTHING, dtype=np.int64)
-        self._load = np.zeros((len(slots.sizes), horizon + 1))
+        self._slots, self._shared = slots, shared
+        self._load: FloatArray = np.zeros((len(slots.sizes), horizon + 1))
+        self._ahead: Float32Array = np.zeros((len(slots), horizon + 1 + _LOOKAHEAD), dtype=np.float32)
+        self._made_at = np.full(len(slots), NOTHING, dtype=np.int64)
         self._waiting_load: Float32Array = np.zeros((0, horizon + 1), dtype=np.float32)
-        self._spare = np.zeros(0, dtype=np.int64)  # unused rows, taken from its end
+        self._where = np.zeros((3, 0), dtype=np.int64)
+        self._spare = np.zeros(0, dtype=np.int64)  # unused rows: a stack at its beginning
         self._held = 0
-        self._curve, self._position, self._cap = (np.zeros(0, dtype=np.int64) for _ in range(3))
-        self._edges = np.zeros(0, dtype=np.int64) if shared is None else shared.edges
-        self._log_survival = np.zeros((0, 0)) if shared is None else shared.log_survival
-        self._log_tail = np.zeros(0) if shared is None else shared.log_tail
+        self._edges, self._step = np.zeros(0, dtype=np.int64), np.zeros((0, 0))
+        if shared is not None:
+            self._edges, self._step = shared.edges, np.empty((len(shared.log_tail), len(shared.edges)))
+            self._copy(np.arange(len(self._step)), shared, np.arange(len(self._step)))
 
     def __len__(self) -> int:
         return self._held
 
     @property
     def rows(self) -> int:
-        """Rows allocated: follows the most requests ever in the system at once."""
+        """Rows allocated: follows the most requests that were ever in the system at once."""
         return len(self._spare)
 
     def add(self, batch: SurvivalBatch, prompt: IntArray) -> IntArray:
-        """Take in forecasts of newly arrived requests (k,): their rows."""
-        self._make_room(len(batch), batch.table)
+        """Take in forecasts of newly arrived requests (k,) with prompts (k,) in tokens: their rows (k,)."""
+        self._make_room(len(batch))
         top = len(self._spare) - self._held
         rows: IntArray = self._spare[top - len(batch) : top].copy()
         self._held += len(batch)
-        self._write(rows, batch)
-        fill_waiting_loads(self._waiting_load, rows, prompt, *self._curves())
+        curve = self._curves_of(batch, rows)
+        enter(self._waiting_load, self._where, rows, prompt, self._edges, self._step, curve, batch.position, batch.cap)
         return rows
 
     def drop(self, rows: IntArray) -> None:
@@ -67,59 +70,62 @@ class ForecastBook:
 
     def started(self, slots: IntArray) -> None:
         """These slots have new occupants."""
-        self._dense_from[slots] = NOTHING
+        self._made_at[slots] = NOTHING
 
     def refresh(self, slots: IntArray, batch: SurvivalBatch) -> None:
         """There is news of what runs in ``slots`` (k,): forecasts made at the tokens that each has generated by now."""
-        self._make_room(0, batch.table)
         rows, generated = self._slots.entries[ROW, slots], self._slots.generated[slots]
-        self._write(rows, batch)
-        self._position[rows] -= generated
-        self._cap[rows] += generated
-        self._dense_from[slots] = NOTHING
+        self._where[CURVE, rows] = self._curves_of(batch, rows)
+        self._where[POSITION, rows] = batch.position - generated
+        self._where[CAP, rows] = batch.cap + generated
+        self._made_at[slots] = NOTHING
 
     def view(self, waiting_row: IntArray) -> ForecastView:
         """Loads as they are now; ``waiting_row`` (n,) rows of what waits."""
         slots = self._slots
         running_loads(
-            self._load, self._dense, self._dense_from, slots.entries, slots.worker, slots.generated, *self._curves(),
-        )  # fmt: skip
+            self._load,
+            self._ahead,
+            self._made_at,
+            slots.start,
+            slots.entries,
+            slots.generated,
+            self._edges,
+            self._step,
+            self._where,
+        )
         return ForecastView(self._load, self._waiting_load, waiting_row)
 
-    def _curves(self) -> tuple[IntArray, np.ndarray, np.ndarray, IntArray, IntArray, IntArray]:
-        return self._edges, self._log_survival, self._log_tail, self._curve, self._position, self._cap
-
-    def _write(self, rows: IntArray, batch: SurvivalBatch) -> None:
+    def _curves_of(self, batch: SurvivalBatch, rows: IntArray) -> IntArray:
+        """Which curves (k,) the forecasts read: those of the shared table, or copies in the requests' own rows."""
         table = batch.table
-        if self._shared is not None:
-            self._curve[rows] = batch.row
-        else:
-            self._log_survival[rows] = table.log_survival[batch.row]
-            self._log_tail[rows] = table.log_tail[batch.row]
-        self._position[rows], self._cap[rows] = batch.position, batch.cap
-
-    def _make_room(self, more: int, table: CurveTable) -> None:
         if self._shared is not None:
             if table is not self._shared:
                 raise InputError("forecasts", "a batch points into another table than the one declared as shared")
-        elif len(self._edges) == 0:
-            self._edges, self._log_survival = table.edges, np.zeros((0, len(table.edges)))
+            return batch.row
+        if len(self._edges) == 0:
+            self._edges, self._step = table.edges, np.zeros((self.rows, len(table.edges)))
         elif table.edges is not self._edges and not np.array_equal(table.edges, self._edges):
             raise InputError("forecasts", "a batch lies on another grid than those before it")
+        self._copy(rows, table, batch.row)
+        return rows
+
+    def _copy(self, rows: IntArray, table: CurveTable, source: IntArray) -> None:
+        fill_steps(self._step, rows, table.edges, table.log_survival, table.log_tail, source)
+
+    def _make_room(self, more: int) -> None:
         size = self.rows
         if self._held + more <= size:
             return
-        larger = max(2 * (self._held + more), 256)
+        larger = max(2 * (self._held + more), _FEWEST_ROWS)
         self._spare = np.concatenate([np.arange(larger - 1, size - 1, -1), self._spare])
-        for name in ("_waiting_load", "_position", "_cap", "_curve"):
-            setattr(self, name, _grown(getattr(self, name), larger))
-        if self._shared is None:
-            self._log_survival = _grown(self._log_survival, larger)
-            self._log_tail = _grown(self._log_tail, larger)
-            self._curve = np.arange(larger)  # a row's curve is its own
+        self._waiting_load = _grown(self._waiting_load, larger, 0)
+        self._where = _grown(self._where, larger, 1)
+        if self._shared is None and len(self._edges) > 0:
+            self._step = _grown(self._step, larger, 0)
 
 
-def _grown(array: np.ndarray, rows: int) -> np.ndarray:
-    larger = np.zeros((rows, *array.shape[1:]), dtype=array.dtype)
-    larger[: len(array)] = array
-    return larger
+def _grown(array: Any, size: int, axis: int) -> Any:
+    """The array with ``size`` entries along ``axis``, the new ones zero."""
+    widths = [(0, size - array.shape[i] if i == axis else 0) for i in range(array.ndim)]
+    return np.pad(array, widths)

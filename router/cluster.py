@@ -7,9 +7,9 @@ a slot, ends, workers that come and go. A policy gets a ``ClusterView`` of it, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numba import njit
 
@@ -27,8 +27,7 @@ from endcast.survival import CurveTable, FloatArray, IntArray, SurvivalBatch
 UNLIMITED = int(np.iinfo(np.int64).max // 4)
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True, gc=False):
     """Requests (k,) that start now, and the slots (k,) that they take."""
 
     request: IntArray
@@ -53,6 +52,7 @@ class ClusterState:
         self.capacity = capacity.astype(np.int64)
         self.accepting: BoolArray = np.ones(len(slots), dtype=np.bool_)
         self.dispatched = 0
+        self._free, self._room = self.slots.sizes.copy(), self.capacity.copy()
         self._immediate = policy.immediate_dispatch
         self.book = ForecastBook(self.slots, policy.horizon, curves) if policy.needs_forecast else None
         self.prefixes = PrefixIndex(len(slots)) if policy.needs_prefix else None
@@ -87,18 +87,20 @@ class ClusterState:
             self.prefixes.arrive(request, prefix_blocks or [none] * len(request))
         self.pool.append(entries, arrival_s)
 
-    def generated(self, tokens: IntArray) -> None:
-        """A step has passed: the request in each slot has generated ``tokens`` (S,) more."""
-        self.slots.grow(tokens)
+    def stepped(self, tokens: IntArray, ended: IntArray) -> None:
+        """The request in each slot has generated ``tokens`` (S,) more; those in the slots ``ended`` (k,) are gone.
 
-    def ended(self, slots: IntArray) -> None:
-        """What ran in ``slots`` (k,) has ended, however it did; an empty slot is passed over."""
-        self._drop(self.slots.free(slots))
+        However they ended; a slot that is empty already is passed over.
+        """
+        rows = self.slots.advance(tokens, ended)
+        if self.book is not None:
+            self.book.drop(rows)
 
     def withdrawn(self, position: IntArray) -> IntArray:
         """Clients gave up the waiting requests at ``position`` (k,): the requests."""
         entries = self.pool.remove(position, overtaking=False)
-        self._drop(entries[ROW])
+        if self.book is not None:
+            self.book.drop(entries[ROW])
         if self.prefixes is not None:
             self.prefixes.forget(entries[REQUEST])
         gone: IntArray = entries[REQUEST]
@@ -120,57 +122,49 @@ class ClusterState:
         own = np.arange(self.slots.start[worker], self.slots.start[worker + 1])
         running = self.slots.request[own]
         running = running[running != NOTHING]
-        self.ended(own)
+        self.stepped(np.zeros(len(self.slots), dtype=np.int64), own)
         free, room = np.zeros_like(self.capacity), np.zeros_like(self.capacity)
         free[worker], room[worker] = UNLIMITED, UNLIMITED
         _, queued = self.queues.pop_fitting(free, room)
-        self._drop(queued[ROW])
+        if self.book is not None:
+            self.book.drop(queued[ROW])
         if self.prefixes is not None:
             self.prefixes.lose(worker)
         return np.concatenate([running, queued[REQUEST]])
 
-    def _drop(self, rows: IntArray) -> None:
-        if self.book is not None:
-            self.book.drop(rows)
-
     # ---- what a policy sees, and what becomes of what it says
 
-    @property
-    def free(self) -> IntArray:
-        """(G,), free slots."""
-        free: IntArray = self.slots.sizes - self.slots.active
-        return free
-
-    @property
-    def room(self) -> IntArray:
-        """(G,), KV tokens left once every running request has grown by one; a request needs prompt + 1 of them."""
-        room: IntArray = self.capacity - self.slots.load - self.slots.active
-        return room
+    def _measure(self) -> None:
+        np.subtract(self.slots.sizes, self.slots.active, out=self._free)
+        np.subtract(self.capacity, self.slots.load, out=self._room)
+        np.subtract(self._room, self.slots.active, out=self._room)
 
     def view(self) -> ClusterView:
         """The cluster as it is now."""
+        self._measure()
         pool, blocks, match = self.pool, None, None
-        waiting = _read_only(pool.field(REQUEST))
+        waiting = pool.field(REQUEST)
         if self.prefixes is not None:
             blocks, match = self.prefixes.match(waiting)
         return ClusterView(
             **self._workers_view,
             dispatched=self.dispatched,
             waiting=waiting,
-            waiting_prompt=_read_only(pool.field(PROMPT)),
-            waiting_arrival_s=_read_only(pool.arrival_s),
-            waiting_overtaken=_read_only(pool.field(OVERTAKEN)),
-            waiting_supposed=_read_only(pool.field(SUPPOSED)),
+            waiting_prompt=pool.field(PROMPT),
+            waiting_arrival_s=pool.arrival_s,
+            waiting_overtaken=pool.field(OVERTAKEN),
+            waiting_supposed=pool.field(SUPPOSED),
             waiting_prefix_blocks=blocks,
             prefix_match=match,
-            forecast=None if self.book is None else self.book.view(_read_only(pool.field(ROW))),
+            forecast=None if self.book is None else self.book.view(pool.field(ROW)),
         )
 
     def apply(self, decisions: Decisions) -> Started:
         """Carry out a policy's decisions and, with immediate dispatch, fill free slots from the queues' heads."""
-        position, worker, free = decisions.position, decisions.worker, self.free
+        position, worker = decisions.position, decisions.worker
+        self._measure()
         fault = _fault(
-            position, worker, len(self.pool), free, self.room, self.pool.field(PROMPT), self.accepting, self._immediate
+            position, worker, self.pool.field(PROMPT), self._free, self._room, self.accepting, self._immediate
         )
         if fault:
             raise SimulationError(f"the policy's decisions {_FAULTS[fault]}", hint="This is a fault of the policy")
@@ -180,7 +174,7 @@ class ClusterState:
             self.prefixes.placed(entries[REQUEST], worker)
         if self._immediate:
             self.queues.push(worker, entries)
-            worker, entries = self.queues.pop_fitting(free, self.room)
+            worker, entries = self.queues.pop_fitting(self._free, self._room)
         slots = self.slots.occupy(worker, entries)
         if self.book is not None:
             self.book.started(slots)
@@ -191,7 +185,9 @@ class ClusterState:
             "load": _read_only(self.slots.load),
             "active": _read_only(self.slots.active),
             "slots": _read_only(self.slots.sizes),
+            "free": _read_only(self._free),
             "capacity": _read_only(self.capacity),
+            "room": _read_only(self._room),
             "accepting": _read_only(self.accepting),
             "queued": _read_only(self.queues.count),
             "queued_tokens": _read_only(self.queues.tokens),
@@ -211,10 +207,11 @@ _FAULTS = {
 
 @njit(cache=True)
 def _fault(
-    position: IntArray, worker: IntArray, waiting: int, free: IntArray, room: IntArray, prompt: IntArray,
-    accepting: BoolArray, queued: bool,
+    position: IntArray, worker: IntArray, prompt: IntArray, free: IntArray, room: IntArray, accepting: BoolArray,
+    queued: bool,
 ) -> int:  # fmt: skip
     """0, or a key of ``_FAULTS``."""
+    waiting = prompt.shape[0]
     seen = np.zeros(waiting, dtype=np.bool_)
     slots_left, room_left = free.copy(), room.copy()
     for i in range(position.shape[0]):

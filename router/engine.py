@@ -134,8 +134,7 @@ class _Run:
         new, forecasts = arrivals
         state, policy, began = self.state, self.policy, time.thread_time_ns()
         if self.steps > 0:
-            state.generated(self.one_token)
-            state.ended(self.ended)
+            state.stepped(self.one_token, self.ended)
         if new.start < new.stop:
             self._enter(new, forecasts)
         decides = len(state.pool) > 0 and (policy.immediate_dispatch or self.running < len(state.slots))

@@ -86,11 +86,7 @@ class Precomputed:
 
     name: str
     batch: SurvivalBatch
-
-    @property
-    def shared(self) -> CurveTable:
-        """The batch's own table."""
-        return self.batch.table
+    shared: None = None
 
     def curves(self, row: IntArray, generated: IntArray) -> SurvivalBatch:
         """Those of these requests, conditioned on what they have generated."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -40,8 +41,7 @@ class PolicySettings:
             raise InputError("discount", f"must lie in (0, 1], not {self.discount!r:.60}")
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastView:
+class ForecastView(msgspec.Struct, frozen=True, gc=False):
     """Expected KV loads over the window h = 0 … H; read-only.
 
     ``load`` (G, H+1): L̂_g(h) of what runs on each worker now, in tokens. ``waiting_load`` (rows, H+1): expected load
@@ -53,8 +53,7 @@ class ForecastView:
     waiting_row: IntArray
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterView:
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The cluster as it is at the start of a decode step; all arrays are read-only. G workers, n waiting requests.
 
     A policy must not keep a view: its arrays are the cluster's own and move on with it.
@@ -63,7 +62,9 @@ class ClusterView:
     load: IntArray  #: (G,) KV tokens of what runs, Σ (s + e)
     active: IntArray  #: (G,) running requests
     slots: IntArray  #: (G,) most that may run
+    free: IntArray  #: (G,) slots in which nothing runs
     capacity: IntArray  #: (G,) KV tokens that fit
+    room: IntArray  #: (G,) KV tokens left once every running request has grown by one; a request needs its prompt + 1
     accepting: BoolArray  #: (G,) whether new requests may go there
     queued: IntArray  #: (G,) requests in the worker's own queue
     queued_tokens: IntArray  #: (G,) their prompts' tokens
@@ -80,8 +81,7 @@ class ClusterView:
     forecast: ForecastView | None = None  #: for policies that need forecasts
 
 
-@dataclass(frozen=True, slots=True)
-class Decisions:
+class Decisions(msgspec.Struct, frozen=True, gc=False):
     """Placements in the order made: ``position`` (k,) into the view's waiting arrays goes to ``worker`` (k,).
 
     Each position occurs at most once; a central policy gives a worker at most its free slots.

@@ -20,22 +20,27 @@ class Pool:
     """Waiting requests, oldest first."""
 
     def __init__(self, capacity: int = 1024) -> None:
-        self._columns = np.zeros((FIELDS + 1, capacity), dtype=np.int64)
-        self._arrival_s = np.zeros(capacity)
         self._head, self._tail = 0, 0
+        self._keep(np.zeros((FIELDS + 1, capacity), dtype=np.int64), np.zeros(capacity))
+
+    def _keep(self, columns: IntArray, arrival_s: FloatArray) -> None:
+        self._columns, self._arrival_s = columns, arrival_s
+        self._columns_shown, self._arrival_s_shown = columns.view(), arrival_s.view()
+        self._columns_shown.flags.writeable = False
+        self._arrival_s_shown.flags.writeable = False
 
     def __len__(self) -> int:
         return self._tail - self._head
 
     def field(self, index: int) -> IntArray:
-        """One field of what waits (n,), oldest first; writable."""
-        part: IntArray = self._columns[index, self._head : self._tail]
+        """One field of what waits (n,), oldest first; read-only."""
+        part: IntArray = self._columns_shown[index, self._head : self._tail]
         return part
 
     @property
     def arrival_s(self) -> FloatArray:
-        """(n,), seconds, non-decreasing."""
-        part: FloatArray = self._arrival_s[self._head : self._tail]
+        """(n,), seconds, non-decreasing; read-only."""
+        part: FloatArray = self._arrival_s_shown[self._head : self._tail]
         return part
 
     def append(self, entries: IntArray, arrival_s: FloatArray) -> None:
@@ -65,7 +70,8 @@ class Pool:
         columns, arrival_s = np.zeros((FIELDS + 1, size), dtype=np.int64), np.zeros(size)
         columns[:, :held] = self._columns[:, self._head : self._tail]
         arrival_s[:held] = self.arrival_s
-        self._columns, self._arrival_s, self._head, self._tail = columns, arrival_s, 0, held
+        self._head, self._tail = 0, held
+        self._keep(columns, arrival_s)
 
 
 @njit(cache=True)

@@ -49,14 +49,13 @@ class Slots:
         )
         return taken
 
-    def grow(self, tokens: IntArray) -> None:
-        """Every occupied slot has generated ``tokens`` (S,) more."""
-        _grow(tokens, self.entries, self.worker, self.generated, self.load)
+    def advance(self, tokens: IntArray, ended: IntArray) -> IntArray:
+        """Every occupied slot has generated ``tokens`` (S,) more, and what ran in ``ended`` (k,) is gone.
 
-    def free(self, slots: IntArray) -> IntArray:
-        """End what runs in these slots; the rows of forecasts that it held. Ending an empty slot does nothing."""
-        rows: IntArray = _free(
-            slots, self.start, self.worker, self._free, self.entries, self.generated,
+        Returns the rows of forecasts that those held. Ending an empty slot does nothing.
+        """
+        rows: IntArray = _advance(
+            tokens, ended, self.start, self.worker, self._free, self.entries, self.generated,
             self.active, self.load, self.supposed,
         )  # fmt: skip
         return rows
@@ -81,21 +80,20 @@ def _occupy(
 
 
 @njit(cache=True)
-def _grow(tokens: IntArray, entries: IntArray, worker: IntArray, generated: IntArray, load: IntArray) -> None:
-    for slot in range(tokens.shape[0]):
-        if entries[REQUEST, slot] != NOTHING:
-            generated[slot] += tokens[slot]
-            load[worker[slot]] += tokens[slot]
-
-
-@njit(cache=True)
-def _free(
-    slots: IntArray, start: IntArray, worker: IntArray, free: IntArray, entries: IntArray, generated: IntArray,
-    active: IntArray, load: IntArray, supposed: IntArray,
+def _advance(
+    tokens: IntArray, ended: IntArray, start: IntArray, worker: IntArray, free: IntArray, entries: IntArray,
+    generated: IntArray, active: IntArray, load: IntArray, supposed: IntArray,
 ) -> IntArray:  # fmt: skip
-    rows, count = np.empty(slots.shape[0], dtype=np.int64), 0
-    for i in range(slots.shape[0]):
-        slot = slots[i]
+    for g in range(active.shape[0]):
+        grown = 0
+        for slot in range(start[g], start[g + 1]):
+            if entries[REQUEST, slot] != NOTHING:
+                generated[slot] += tokens[slot]
+                grown += tokens[slot]
+        load[g] += grown
+    rows, count = np.empty(ended.shape[0], dtype=np.int64), 0
+    for i in range(ended.shape[0]):
+        slot = ended[i]
         if entries[REQUEST, slot] == NOTHING:
             continue
         g = worker[slot]

@@ -1,9 +1,14 @@
-"""Survival curves laid out densely over the next tokens, so that a routing round only multiplies and adds.
+"""Expected KV loads laid out densely over the next tokens, so that a routing round only multiplies and adds.
 
-A curve is piecewise geometric on a grid of edges (``endcast.survival.CurveTable``). Reading it token by token for
-every slot and step would cost a search each; instead each running request holds its conditional survival over the
-next ``width`` tokens, made once and read from a moving offset on: P(R > h) = S(offset + h)/S(offset). It is made anew
-when the window reaches its end or when so little survival is left that the ratio would lose precision.
+A survival curve is piecewise geometric on a grid of edges (``endcast.survival.CurveTable``). Reading it token by token
+for every slot and step would cost a search each. Instead each request holds its *load curve*
+
+    x(i) = (s + e₀ + i)·P(R > i),    i = 0 … width − 1,
+
+made once when it had generated e₀ tokens. Given that it has reached offset k, its expected load h steps on is
+x(k + h)/P(R > k), and P(R > k) = x(k)/(s + e₀ + k) can be read off the curve itself: one multiplication and one
+addition for each slot and h. A load curve is made anew when the window reaches its end, or when so little survival is
+left that the ratio would lose precision.
 """
 
 from __future__ import annotations
@@ -14,95 +19,113 @@ from numba import njit
 from endcast.router.entries import NOTHING, PROMPT, ROW
 from endcast.survival import Float32Array, FloatArray, IntArray
 
-#: A dense window is made anew once less than this is left of it: ratios of float32 stay exact to about 1e-7.
+#: A load curve is made anew once less survival than this is left of it.
 _LEAST_SURVIVAL = 1e-3
+#: Slots see the end of their load curves up to this many tokens early, each at another distance: requests that were
+#: placed together would otherwise all need new curves in the same step.
+STAGGER = 32
+#: So many windows are added in single precision before their sum goes to the double-precision total.
+_SINGLE_PRECISION_RUN = 16
+#: Rows of ``where`` (3, rows): which curve a request's forecast reads, from which position on, up to which cap.
+CURVE, POSITION, CAP = range(3)
 
 
 @njit(cache=True)
-def fill_survival(
-    out: Float32Array,
-    edges: IntArray,
-    log_survival: FloatArray,
-    log_tail: float,
-    position: int,
-    cap: int,
+def fill_steps(
+    step: FloatArray, rows: IntArray, edges: IntArray, log_survival: FloatArray, log_tail: FloatArray, source: IntArray
 ) -> None:
-    """out[i] = P(R > i | reached ``position``), i = 0 … len(out)−1, from one curve; R ≤ ``cap``, and R ≥ 1 for certain."""
+    """step[row, k] = chance to survive one token of interval k; the last column is the tail's. ``source`` rows."""
     last = edges.shape[0] - 1
+    for i in range(rows.shape[0]):
+        curve = log_survival[source[i]]
+        for k in range(last):
+            step[rows[i], k] = np.exp((curve[k + 1] - curve[k]) / (edges[k + 1] - edges[k]))
+        step[rows[i], last] = np.exp(log_tail[source[i]])
+
+
+@njit(cache=True)
+def fill_load_curve(out: Float32Array, tokens: int, edges: IntArray, step: FloatArray, position: int, cap: int) -> None:
+    """out[i] = (tokens + i)·P(R > i), i = 0 … len(out)−1, of one who has reached ``position`` on the curve of ``step``.
+
+    R ≤ ``cap``, and R ≥ 1: the request is there now, whatever its cap says.
+    """
+    last, reach = edges.shape[0] - 1, min(out.shape[0], max(cap, 1))
     k = np.searchsorted(edges, position, side="right") - 1
-    survival, i, reach = 1.0, 0, min(out.shape[0], max(cap, 1))
-    out[0] = 1.0
+    survival, i = 1.0, 0
+    out[0] = tokens
     while i + 1 < reach:
-        if k < last:
-            step = np.exp((log_survival[k + 1] - log_survival[k]) / (edges[k + 1] - edges[k]))
-            stop = min(reach - 1, edges[k + 1] - position)
-        else:
-            step, stop = np.exp(log_tail), reach - 1
+        stop = reach - 1 if k == last else min(reach - 1, edges[k + 1] - position)
         while i < stop:
-            survival *= step
+            survival *= step[k]
             i += 1
-            out[i] = survival
+            out[i] = survival * (tokens + i)
         k += 1
     for j in range(reach, out.shape[0]):
         out[j] = 0.0
 
 
 @njit(cache=True)
-def fill_waiting_loads(
-    load: Float32Array,
-    entries: IntArray,
+def enter(
+    waiting_load: Float32Array,
+    where: IntArray,
+    rows: IntArray,
     prompt: IntArray,
     edges: IntArray,
-    log_survival: FloatArray,
-    log_tail: FloatArray,
+    step: FloatArray,
     curve: IntArray,
     position: IntArray,
     cap: IntArray,
 ) -> None:
-    """load[entry] = d(h) = (s + h)·P(R > h), h = 0 … H, for each of ``entries`` (k,) with prompts s (k,)."""
-    for i in range(entries.shape[0]):
-        entry = entries[i]
-        row = curve[entry]
-        fill_survival(load[entry], edges, log_survival[row], log_tail[row], position[entry], cap[entry])
-        for h in range(load.shape[1]):
-            load[entry, h] *= prompt[i] + h
+    """Write down forecasts of requests (k,) in ``rows``, and their loads d(h) = (s + h)·P(R > h), h = 0 … H."""
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        where[CURVE, row], where[POSITION, row], where[CAP, row] = curve[i], position[i], cap[i]
+        fill_load_curve(waiting_load[row], prompt[i], edges, step[curve[i]], position[i], cap[i])
+
+
+@njit(cache=True, fastmath={"contract"})
+def _add_scaled(total: Float32Array, window: Float32Array, scale: float) -> None:
+    for h in range(total.shape[0]):
+        total[h] += scale * window[h]
 
 
 @njit(cache=True)
-def add_window(total: FloatArray, window: Float32Array, tokens: float) -> None:
-    """total[h] += (tokens + h)·window[h]/window[0]."""
-    scale = 1.0 / window[0]
-    tokens_scaled = tokens * scale
-    for h in range(total.shape[0]):
-        total[h] += (tokens_scaled + scale * h) * window[h]
+def _flush(load: FloatArray, partial: Float32Array) -> None:
+    for h in range(load.shape[0]):
+        load[h] += partial[h]
+        partial[h] = 0.0
 
 
 @njit(cache=True)
 def running_loads(
     load: FloatArray,
-    dense: Float32Array,
-    dense_from: IntArray,
+    curves: Float32Array,
+    made_at: IntArray,
+    start: IntArray,
     slot_entries: IntArray,
-    slot_worker: IntArray,
     slot_generated: IntArray,
     edges: IntArray,
-    log_survival: FloatArray,
-    log_tail: FloatArray,
-    curve: IntArray,
-    position: IntArray,
-    cap: IntArray,
+    step: FloatArray,
+    where: IntArray,
 ) -> None:
-    """load (G, H+1) = L̂_g(h) of what runs. ``dense`` (S, width) windows made at ``dense_from`` (S,) tokens, or −1."""
-    load[:] = 0.0
-    reach, width = load.shape[1], dense.shape[1]
-    for slot in range(slot_worker.shape[0]):
-        row = slot_entries[ROW, slot]
-        if row == NOTHING:
-            continue
-        made, now = dense_from[slot], slot_generated[slot]
-        offset = now - made
-        if made < 0 or offset + reach > width or dense[slot, offset] < _LEAST_SURVIVAL:
-            c = curve[row]
-            fill_survival(dense[slot], edges, log_survival[c], log_tail[c], position[row] + now, cap[row] - now)
-            dense_from[slot], offset = now, 0
-        add_window(load[slot_worker[slot]], dense[slot, offset : offset + reach], slot_entries[PROMPT, slot] + now)
+    """load (G, H+1) = L̂_g(h) of what runs; ``curves`` (S, width) load curves, made at ``made_at`` (S,) tokens or −1."""
+    reach, width = load.shape[1], curves.shape[1]
+    partial = np.zeros(reach, dtype=np.float32)
+    for g in range(load.shape[0]):
+        load[g], count = 0.0, 0
+        for slot in range(start[g], start[g + 1]):
+            row, now = slot_entries[ROW, slot], slot_generated[slot]
+            if row == NOTHING:
+                continue
+            tokens, offset = slot_entries[PROMPT, slot] + now, now - made_at[slot]
+            ends = offset + reach > width - slot % STAGGER
+            if made_at[slot] < 0 or ends or curves[slot, offset] < _LEAST_SURVIVAL * tokens:
+                curve, position, cap = where[CURVE, row], where[POSITION, row] + now, where[CAP, row] - now
+                fill_load_curve(curves[slot], tokens, edges, step[curve], position, cap)
+                made_at[slot], offset = now, 0
+            scale = np.float32(1.0 if offset == 0 else tokens / curves[slot, offset])
+            _add_scaled(partial, curves[slot, offset : offset + reach], scale)
+            count += 1
+            if count % _SINGLE_PRECISION_RUN == 0:
+                _flush(load[g], partial)
+        _flush(load[g], partial)
