@@ -11,11 +11,18 @@ import httpx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import endcast
+from endcast import Forecaster
 from endcast.serving.app import create_app
 from endcast.serving.settings import Settings
 from endcast.testing import ConstantHazardForecaster
 
-APPS = [create_app(Settings(max_body_bytes=100_000), ConstantHazardForecaster(h)) for h in (1e-9, 0.01, 0.999)]
+FORECASTERS: list[Forecaster] = [
+    *(ConstantHazardForecaster(hazard) for hazard in (1e-9, 0.01, 0.999)),
+    endcast.cold_start(),
+    endcast.kaplan_meier([1, 5, 5, 80, 2_000], [True, True, False, True, True]),
+]
+APPS = [create_app(Settings(max_body_bytes=100_000), forecaster) for forecaster in FORECASTERS]
 
 COUNT = st.one_of(st.integers(0, 2_000), st.integers(-2, 10**9))
 NUMBER = st.one_of(COUNT, st.floats(), st.booleans(), st.text(max_size=3), st.none())
