@@ -1,0 +1,215 @@
+"""Bundles: a folder with a graph, tables and a manifest that lists each file with its digest. No code, no pickle.
+
+A bundle's id is the digest of its manifest, so it names every byte. Writing is atomic: a new folder appears whole or
+not at all. Loading refuses an unknown schema, a missing or changed file, a table out of bounds, a graph that does not
+give back its golden output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from endcast.errors import BundleError
+from endcast.predictors.grid import IntervalGrid
+
+SCHEMA_VERSION = 1
+MANIFEST = "manifest.json"
+FILES = (
+    "model.onnx",
+    "edges.npy",
+    "base.npy",
+    "kaplan_meier.npy",
+    "golden_features.npy",
+    "golden_hazards.npy",
+    "history.msgpack",
+    "fingerprints.npy",
+)
+#: A manifest or file larger than this is refused before it is read.
+MOST_BYTES = 2 << 30
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bundle says of itself."""
+
+    schema_version: int
+    model: str
+    feature_groups: list[str]
+    columns: list[str]  #: (f,)
+    interval_columns: list[str]  #: (c,)
+    intervals: int  #: K
+    abort_hazard: float  #: chance a token that the client leaves, pooled
+    calibration: dict[str, Any]
+    training: dict[str, Any]  #: window, split, counts, seed, data digest
+    metrics: dict[str, Any]  #: on the validation part
+    card: dict[str, Any]  #: what the family chose
+    versions: dict[str, str]
+    files: dict[str, str]  #: name → ``sha256:…``
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A bundle in memory, checked."""
+
+    id: str
+    manifest: Manifest
+    model: bytes
+    grid: IntervalGrid
+    kaplan_meier: npt.NDArray[np.float64]  #: (T+1,) log survival of the training part, unshrunk
+    golden_features: npt.NDArray[np.float32]
+    golden_hazards: npt.NDArray[np.float32]
+    history: bytes
+    fingerprints: npt.NDArray[np.uint64]  #: of some training requests, to notice an overlap
+
+
+def digest(data: bytes) -> str:
+    """``sha256:…`` of bytes."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def array_bytes(array: npt.NDArray[Any]) -> bytes:
+    """An array as a ``.npy`` file."""
+    sink = io.BytesIO()
+    np.save(sink, array, allow_pickle=False)
+    return sink.getvalue()
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """The manifest as JSON, keys in order, the same bytes for the same content."""
+    return msgspec.json.format(msgspec.json.encode(manifest, order="deterministic"), indent=2) + b"\n"
+
+
+def write_bundle(path: Path, manifest: Manifest, contents: Mapping[str, bytes], *, replace: bool = False) -> str:
+    """Write a bundle to the folder ``path``; its id. An existing folder is replaced only if asked, and only a bundle."""
+    if set(contents) != set(FILES):
+        raise BundleError(f"a bundle holds exactly {', '.join(FILES)}")
+    if path.exists() and not replace:
+        raise BundleError(f"{path} exists already", hint="Choose another folder, or replace it with --force")
+    if path.exists() and not (path / MANIFEST).is_file():
+        raise BundleError(f"{path} exists and is no bundle", hint="Choose another folder")
+    whole = msgspec.structs.replace(manifest, files={name: digest(contents[name]) for name in sorted(contents)})
+    text = manifest_bytes(whole)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        for name, data in {**contents, MANIFEST: text}.items():
+            _write_synced(staging / name, data)
+        staging.chmod(0o755)
+        _swap(staging, path)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    return digest(text)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _swap(staging: Path, path: Path) -> None:
+    """Put ``staging`` at ``path``; a bundle that was there goes only when the new one stands."""
+    old = staging.with_name(f"{staging.name}.old")
+    if path.exists():
+        path.rename(old)
+    try:
+        staging.rename(path)
+    except OSError:
+        if old.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def read_bundle(path: Path | str) -> Bundle:
+    """Read and check a bundle but for its golden pair (which needs the graph run); ``BundleError`` says what is wrong."""
+    folder = Path(path)
+    text = _read(folder / MANIFEST, folder)
+    manifest = _manifest(text, folder)
+    contents = {}
+    for name in FILES:
+        listed = manifest.files.get(name)
+        if listed is None:
+            raise BundleError(f"{folder}: the manifest lists no {name}", hint="Train the bundle again")
+        contents[name] = _read(folder / name, folder)
+        if digest(contents[name]) != listed:
+            raise BundleError(f"{folder / name} is not the file that the manifest lists (its digest differs)")
+    grid = IntervalGrid(_array(contents, "edges.npy", folder), _array(contents, "base.npy", folder))
+    _check_grid(grid, manifest, folder)
+    return Bundle(
+        id=digest(text),
+        manifest=manifest,
+        model=contents["model.onnx"],
+        grid=grid,
+        kaplan_meier=_array(contents, "kaplan_meier.npy", folder),
+        golden_features=_array(contents, "golden_features.npy", folder),
+        golden_hazards=_array(contents, "golden_hazards.npy", folder),
+        history=contents["history.msgpack"],
+        fingerprints=_array(contents, "fingerprints.npy", folder),
+    )
+
+
+def _read(path: Path, folder: Path) -> bytes:
+    if not folder.is_dir():
+        raise BundleError(f"{folder} is no folder", hint="A bundle is the folder that 'endcast train --out' wrote")
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BundleError(f"{path} is too large to be part of a bundle")
+        return path.read_bytes()
+    except OSError as error:
+        raise BundleError(
+            f"cannot read {path}: {error.strerror}", hint="The bundle is not whole; copy it anew"
+        ) from None
+
+
+def _manifest(text: bytes, folder: Path) -> Manifest:
+    try:
+        version = msgspec.json.decode(text, type=dict[str, Any]).get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise BundleError(
+                f"{folder}: bundle schema {version!r:.40} is unknown to this endcast, which reads {SCHEMA_VERSION}",
+                hint="Upgrade endcast, or train the bundle with this version",
+            )
+        return msgspec.json.decode(text, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise BundleError(f"{folder / MANIFEST} is damaged: {error}") from None
+
+
+def _array(contents: Mapping[str, bytes], name: str, folder: Path) -> npt.NDArray[Any]:
+    try:
+        array: npt.NDArray[Any] = np.load(io.BytesIO(contents[name]), allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise BundleError(f"{folder / name} is damaged: {error}") from None
+    if not np.isfinite(array).all() and name != "golden_features.npy":
+        raise BundleError(f"{folder / name} holds numbers that are not finite")
+    return array
+
+
+def _check_grid(grid: IntervalGrid, manifest: Manifest, folder: Path) -> None:
+    edges, base = grid.edges, grid.base
+    fits = (
+        edges.dtype == np.int64
+        and base.dtype == np.float64
+        and edges.ndim == base.ndim == 1
+        and len(edges) == manifest.intervals + 1
+        and len(edges) > 1
+        and edges[0] == 0
+        and bool((np.diff(edges) > 0).all())
+        and len(base) == edges[-1] + 1
+        and bool((np.diff(base) <= 0).all())
+    )
+    if not fits:
+        raise BundleError(f"{folder}: the grid's tables are out of bounds", hint="Train the bundle again")

@@ -1,0 +1,28 @@
+"""Feature groups by name. A new one: a file beside this one and a line here; ``docs/extending.md`` shows it."""
+
+from collections.abc import Callable
+
+from endcast.predictors.features.protocol import FeatureGroup
+from endcast.predictors.grid import IntervalGrid
+from endcast.registry import Registry
+
+_HERE = "endcast.predictors.features"
+
+FEATURES: Registry[Callable[[IntervalGrid], FeatureGroup]] = Registry(
+    "feature group",
+    (
+        ("prompt_size", f"{_HERE}.prompt_size:PromptSize"),
+        ("parameters", f"{_HERE}.parameters:Parameters"),
+        ("clock", f"{_HERE}.clock:Clock"),
+        ("pool", f"{_HERE}.by_key:pool"),
+        ("same_size", f"{_HERE}.by_key:same_size"),
+        ("same_size_latest", f"{_HERE}.by_key:same_size_latest"),
+        ("near_size", f"{_HERE}.by_key:near_size"),
+        ("model", f"{_HERE}.by_key:model"),
+        ("tenant", f"{_HERE}.by_key:tenant"),
+        ("tenant_model", f"{_HERE}.by_key:tenant_model"),
+        ("same_prompt", f"{_HERE}.by_key:same_prompt"),
+        ("same_prefix", f"{_HERE}.by_key:same_prefix"),
+        ("earlier_turn", f"{_HERE}.earlier_turn:EarlierTurn"),
+    ),
+)

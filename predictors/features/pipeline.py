@@ -1,0 +1,110 @@
+"""The feature groups of one bundle, in order, as one vector a request.
+
+A vector is the groups' columns, then their interval columns, interval by interval: ``F = f + K·c`` float32 numbers. Models
+see it whole; ``split`` takes it apart again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from endcast.errors import BundleError
+from endcast.predictors.features import FEATURES
+from endcast.predictors.features.protocol import Columns, FeatureGroup, Float32Array
+from endcast.predictors.grid import IntervalGrid
+from endcast.types import Completion, Request
+
+#: Finite values are kept within this, so that every model and every float32 graph can carry them.
+LIMIT = 1e6
+
+
+class FeaturePipeline:
+    """Groups by name for one grid, with the memory that the stateful ones keep."""
+
+    def __init__(self, groups: Sequence[str], grid: IntervalGrid) -> None:
+        self.grid = grid
+        self.groups: tuple[FeatureGroup, ...] = tuple(FEATURES.get(name)(grid) for name in groups)
+        self.observed = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the groups, in order."""
+        return tuple(group.name for group in self.groups)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """(f,), ``group.column``."""
+        return tuple(f"{group.name}.{column}" for group in self.groups for column in group.columns)
+
+    @cached_property
+    def interval_columns(self) -> tuple[str, ...]:
+        """(c,), ``group.column``."""
+        return tuple(f"{group.name}.{column}" for group in self.groups for column in group.interval_columns)
+
+    @property
+    def width(self) -> int:
+        """F."""
+        return len(self.columns) + len(self.grid) * len(self.interval_columns)
+
+    def collect(self, requests: Sequence[Request]) -> list[Float32Array]:
+        """Raw numbers of each group, from what is remembered now."""
+        return [group.collect(requests) for group in self.groups]
+
+    def transform(self, raw: Sequence[Float32Array]) -> Columns:
+        """``values`` (n, f) and ``intervals`` (n, K, c), clipped to ±``LIMIT``."""
+        parts = [group.transform(numbers) for group, numbers in zip(self.groups, raw, strict=True)]
+        rows = len(raw[0]) if raw else 0
+        values = np.concatenate([np.empty((rows, 0), np.float32), *(part.values for part in parts)], axis=1)
+        empty = np.empty((rows, len(self.grid), 0), np.float32)
+        intervals = np.concatenate([empty, *(part.intervals for part in parts)], axis=2)
+        return Columns(np.clip(values, -LIMIT, LIMIT), np.clip(intervals, -LIMIT, LIMIT))
+
+    def features(self, requests: Sequence[Request]) -> Float32Array:
+        """(n, F), the vectors of these requests from what is remembered now."""
+        return join(self.transform(self.collect(requests)))
+
+    def observe(self, completions: Sequence[Completion]) -> None:
+        """Remember finished requests, in the order in which they finished."""
+        for completion in completions:
+            for group in self.groups:
+                if group.stateful:
+                    group.observe(completion)
+        self.observed += len(completions)
+
+    def dump(self) -> bytes:
+        """The memory of all groups (MessagePack: data only)."""
+        memory = {group.name: group.dump() for group in self.groups if group.stateful}
+        return msgspec.msgpack.encode({"observed": self.observed, "groups": memory})
+
+    def load(self, state: bytes) -> None:
+        """Take over a dumped memory of a pipeline with the same groups."""
+        try:
+            decoded = msgspec.msgpack.decode(state, type=_Memory)
+        except msgspec.DecodeError as error:
+            raise BundleError(f"the memory of finished requests is damaged: {error}") from None
+        stateful = [group for group in self.groups if group.stateful]
+        if set(decoded.groups) != {group.name for group in stateful}:
+            raise BundleError("the memory of finished requests belongs to other feature groups")
+        for group in stateful:
+            group.load(decoded.groups[group.name])
+        self.observed = decoded.observed
+
+
+class _Memory(msgspec.Struct):
+    observed: int
+    groups: dict[str, object]
+
+
+def join(columns: Columns) -> Float32Array:
+    """(n, F) from values (n, f) and intervals (n, K, c)."""
+    return np.concatenate([columns.values, columns.intervals.reshape(len(columns.intervals), -1)], axis=1)
+
+
+def split(features: Float32Array, values: int, intervals: int) -> Columns:
+    """The inverse of ``join`` for ``values`` = f columns and ``intervals`` = K."""
+    rest = features[:, values:].reshape(len(features), intervals, -1)
+    return Columns(features[:, :values], rest)

@@ -1,0 +1,82 @@
+"""What a model family is: features of requests in, one hazard an interval out, and a graph that does the same.
+
+``fit`` chooses on its own validation part; ``refit`` then uses all of the training part with what was chosen. A fitted
+model answers natively (``logits``) and as an ONNX graph (``graph``); training checks that both agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from endcast.datasets.person_period import PersonPeriods, person_periods
+from endcast.predictors.features.protocol import Columns, Float32Array
+from endcast.predictors.grid import IntervalGrid
+from endcast.survival import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from endcast.predictors.models.graph import LogitGraph
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """Requests to learn from: ``features`` of n rows, ``lengths`` (n,) ≥ 1, ``ended`` (n,) event or censored.
+
+    ``fit`` and ``validation`` are disjoint indices of rows, validation the later part; ``block`` (n,) numbers the
+    clusters (stretches of time, prompts) within which rows are not independent.
+    """
+
+    grid: IntervalGrid
+    columns: tuple[str, ...]
+    interval_columns: tuple[str, ...]
+    features: Columns
+    lengths: IntArray
+    ended: npt.NDArray[np.bool_]
+    fit: IntArray
+    validation: IntArray
+    block: IntArray
+    seed: int = 0
+    threads: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tell: Callable[[str], None] = lambda text: None
+
+    def rows(self, index: IntArray) -> PersonPeriods:
+        """Person-period rows of these requests; ``request`` indexes all n."""
+        rows = person_periods(self.lengths[index], self.ended[index], self.grid.edges)
+        return PersonPeriods(index[rows.request], rows.interval, rows.event, rows.weight)
+
+    @property
+    def everything(self) -> IntArray:
+        """All rows that may be learned from."""
+        return np.concatenate([self.fit, self.validation])
+
+
+class FittedModel(Protocol):
+    """A fitted hazard model."""
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        """What was chosen and why, for the manifest."""
+
+    def logits(self, features: Float32Array) -> FloatArray:
+        """(n, K) log-odds of the hazards, from features (n, F), computed natively."""
+
+    def graph(self) -> LogitGraph:
+        """The same as ONNX nodes."""
+
+
+class ModelFamily(Protocol):
+    """One family; one file and one registry line add one. Made without arguments."""
+
+    name: str
+    uses_features: bool  #: whether feature groups are computed for it
+
+    def fit(self, data: TrainingData) -> FittedModel:
+        """Learn from ``data.fit``, choose on ``data.validation``."""
+
+    def refit(self, data: TrainingData, fitted: FittedModel) -> FittedModel:
+        """Learn from ``data.everything`` with what ``fitted`` chose."""

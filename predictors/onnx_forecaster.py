@@ -1,0 +1,271 @@
+"""The forecaster of a bundle: features, one run of its graph a batch, curves; and the state that completions feed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state
+
+from endcast.errors import BundleError
+from endcast.forecaster import ForecastStream
+from endcast.predictors.bundle import Bundle, read_bundle
+from endcast.predictors.features.pipeline import FeaturePipeline
+from endcast.predictors.features.protocol import Float32Array
+from endcast.predictors.grid import Q_MAX, Q_MIN
+from endcast.predictors.known import known_inputs
+from endcast.predictors.recalibration import Recalibration
+from endcast.survival import NO_CAP, CurveTable, FloatArray, Forecast, SurvivalBatch
+from endcast.types import Completion, EndReason, Landmark, Request
+
+#: onnxruntime raises a class of its own for each kind of damage.
+GRAPH_ERRORS: tuple[type[Exception], ...] = (
+    RuntimeError,
+    ValueError,
+    *(
+        kind
+        for kind in vars(onnxruntime_pybind11_state).values()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    ),
+)
+#: How far a graph's answer may lie from its golden one.
+GOLDEN_TOLERANCE = 1e-5
+
+
+class HazardGraph:
+    """A bundle's graph in onnxruntime, on one thread; features (n, F) in, hazards (n, K) out."""
+
+    def __init__(self, model: bytes) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except GRAPH_ERRORS as error:
+            raise BundleError(f"the bundle's graph cannot be loaded: {error!s:.200}") from None
+
+    def hazards(self, features: Float32Array) -> Float32Array:
+        """(n, K), in [0, 1]."""
+        (hazards,) = self._session.run(["hazards"], {"features": features})
+        out: Float32Array = hazards
+        return out
+
+
+class OnnxForecaster:
+    """A ``Forecaster`` for one bundle. One thread at a time.
+
+    ``aborts``: whether curves carry the chance that the client leaves (a slot frees on any end: routers want it;
+    evaluation of natural ends does not). ``recalibrate``: whether ``observe`` also corrects hazards.
+    """
+
+    def __init__(self, bundle: Bundle, *, aborts: bool = True, recalibrate: bool = True) -> None:
+        self._bundle = bundle
+        self._graph = HazardGraph(bundle.model)
+        _check_golden(self._graph, bundle)
+        self._pipeline = FeaturePipeline(bundle.manifest.feature_groups, bundle.grid)
+        self._pipeline.load(bundle.history)
+        _check_columns(self._pipeline, bundle)
+        self._recalibration = Recalibration(bundle.grid)
+        self._recalibrate = recalibrate
+        self._abort_hazard = bundle.manifest.abort_hazard if aborts else 0.0
+
+    @property
+    def bundle(self) -> str:
+        """The bundle's id, ``sha256:…``."""
+        return self._bundle.id
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """The bundle's manifest, as plain values."""
+        plain: dict[str, Any] = msgspec.to_builtins(self._bundle.manifest)
+        return plain
+
+    @property
+    def state_version(self) -> int:
+        """Completions taken in, those of training included."""
+        return self._pipeline.observed
+
+    @property
+    def kaplan_meier(self) -> FloatArray:
+        """(T+1,), log survival of the training part: the baseline to evaluate against."""
+        return self._bundle.kaplan_meier
+
+    def forecast(self, landmarks: Sequence[Landmark]) -> list[Forecast]:
+        """One forecast a landmark, from the state as it is now."""
+        return Forecast.from_batch(
+            self.forecast_batch(landmarks, 0),
+            bundle=self.bundle,
+            generated=[landmark.generated_tokens for landmark in landmarks],
+            known=[known_inputs(landmark.request, self._pipeline) for landmark in landmarks],
+            state_version=self.state_version,
+        )
+
+    def forecast_batch(self, landmarks: Sequence[Landmark | ForecastStream], horizon: int) -> SurvivalBatch:
+        """The same as arrays. A stream's curve is the one made when it was opened."""
+        fresh = [i for i, item in enumerate(landmarks) if isinstance(item, Landmark)]
+        table = self._curves([landmarks[i].request for i in fresh])
+        log_survival = np.empty((len(landmarks), len(table.edges)))
+        log_tail = np.empty(len(landmarks))
+        log_survival[fresh], log_tail[fresh] = table.log_survival, table.log_tail
+        for i, item in enumerate(landmarks):
+            if isinstance(item, Landmark):
+                continue
+            if not isinstance(item, OnnxStream) or item.bundle != self.bundle:
+                raise BundleError("the stream was opened by another forecaster", hint="Open it with this one")
+            log_survival[i], log_tail[i] = item.curve.log_survival[0], item.curve.log_tail[0]
+        generated = np.array([item.generated_tokens for item in landmarks], dtype=np.int64)
+        return SurvivalBatch(
+            CurveTable(table.edges, log_survival, log_tail),
+            np.arange(len(landmarks)),
+            generated,
+            remaining_cap([item.request for item in landmarks], generated),
+            horizon,
+        )
+
+    def _curves(self, requests: Sequence[Request]) -> CurveTable:
+        """(n, ·), one curve a request from its first token on."""
+        hazards = self._recalibrated(self._hazards(requests))
+        table = self._bundle.grid.curves(hazards)
+        if self._abort_hazard == 0.0:
+            return table
+        stays = np.log1p(-self._abort_hazard)
+        return CurveTable(table.edges, table.log_survival + stays * table.edges, table.log_tail + stays)
+
+    def _hazards(self, requests: Sequence[Request]) -> FloatArray:
+        if not requests:
+            return np.empty((0, len(self._bundle.grid)))
+        return self._graph.hazards(self._pipeline.features(requests)).astype(np.float64)
+
+    def _recalibrated(self, hazards: FloatArray) -> FloatArray:
+        shift = self._recalibration.shift
+        if not shift.any():
+            return hazards
+        odds = np.clip(hazards, Q_MIN, Q_MAX)
+        odds = odds / (1.0 - odds) * np.exp(shift)
+        recalibrated: FloatArray = odds / (1.0 + odds)
+        return recalibrated
+
+    def observe(self, completions: Sequence[Completion]) -> None:
+        """Take in finished requests, in the order in which they finished."""
+        for completion in completions:
+            if self._recalibrate and completion.output_tokens > 0 and completion.end is not EndReason.ERROR:
+                (hazard,) = self._hazards([completion.request])
+                ended = completion.end is EndReason.STOP
+                self._recalibration.observe(hazard, completion.output_tokens, ended)
+            self._pipeline.observe([completion])
+
+    def snapshot(self) -> bytes:
+        """Memory and recalibration as MessagePack."""
+        return msgspec.msgpack.encode(
+            _State(self.bundle, self._pipeline.dump(), self._recalibration.dump()),
+        )
+
+    def restore(self, state: bytes) -> None:
+        """Go back to a snapshot of this bundle; on error nothing changes."""
+        try:
+            decoded = msgspec.msgpack.decode(state, type=_State)
+        except msgspec.DecodeError as error:
+            raise BundleError(f"the snapshot is damaged: {error}") from None
+        if decoded.bundle != self.bundle:
+            raise BundleError(f"the snapshot is of bundle {decoded.bundle:.80}, not of {self.bundle}")
+        recalibration = Recalibration(self._bundle.grid)
+        recalibration.load(decoded.recalibration)
+        pipeline = FeaturePipeline(self._bundle.manifest.feature_groups, self._bundle.grid)
+        pipeline.load(decoded.history)
+        self._recalibration, self._pipeline = recalibration, pipeline
+
+    def open(self, request: Request) -> OnnxStream:
+        """Begin a stream with the history that the request sees now."""
+        return OnnxStream(self, request, self._curves([request]), known_inputs(request, self._pipeline))
+
+
+class OnnxStream:
+    """A running generation whose curve was made at its admission, read further on as tokens come."""
+
+    def __init__(
+        self, forecaster: OnnxForecaster, request: Request, curve: CurveTable, known: Mapping[str, bool]
+    ) -> None:
+        self._forecaster = forecaster
+        self._request = request
+        self._known = known
+        self._closed = False
+        self.bundle = forecaster.bundle
+        self.curve = curve
+        self._state_version = forecaster.state_version
+        self._generated = 0
+
+    @property
+    def request(self) -> Request:
+        """The request it was opened for."""
+        return self._request
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens generated so far, as last told."""
+        return self._generated
+
+    def append(self, text: str, generated_tokens: int) -> None:
+        """Count tokens; no feature of this bundle reads ``text``. A smaller count than before is ignored."""
+        Landmark(request=self._request, generated_tokens=generated_tokens)  # checks the bounds
+        self._generated = max(self._generated, generated_tokens)
+
+    def forecast(self) -> Forecast:
+        """The forecast from where it stands now."""
+        (forecast,) = Forecast.from_batch(
+            self._forecaster.forecast_batch([self], 0),
+            bundle=self.bundle,
+            generated=[self._generated],
+            known=[self._known],
+            state_version=self._state_version,
+        )
+        return forecast
+
+    def close(self, *, end: EndReason | str, output_tokens: int, finished_s: float | None = None) -> None:
+        """Feed the outcome to the forecaster, once."""
+        completion = Completion(
+            request=self._request, output_tokens=output_tokens, end=EndReason(end), finished_s=finished_s
+        )
+        if not self._closed:
+            self._closed = True
+            self._forecaster.observe([completion])
+
+
+class _State(msgspec.Struct):
+    bundle: str
+    history: bytes
+    recalibration: object
+
+
+def remaining_cap(requests: Sequence[Request], generated: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
+    """(n,), most tokens that may still come, ``NO_CAP`` where no cap is known."""
+    caps = np.array([NO_CAP if (cap := request.cap) is None else cap for request in requests], dtype=np.int64)
+    return np.where(caps == NO_CAP, NO_CAP, np.maximum(caps - generated, 0))
+
+
+def _check_golden(graph: HazardGraph, bundle: Bundle) -> None:
+    try:
+        hazards = graph.hazards(bundle.golden_features)
+    except GRAPH_ERRORS as error:
+        raise BundleError(f"the bundle's graph does not run: {error!s:.200}") from None
+    if hazards.shape != bundle.golden_hazards.shape or hazards.shape[1] != len(bundle.grid):
+        raise BundleError("the bundle's graph gives hazards of another shape than its golden output")
+    off = float(np.abs(hazards - bundle.golden_hazards).max(initial=0.0))
+    if not off <= GOLDEN_TOLERANCE:
+        raise BundleError(
+            f"the bundle's graph is {off:.2g} off its golden output here", hint="Train it on this machine's versions"
+        )
+
+
+def _check_columns(pipeline: FeaturePipeline, bundle: Bundle) -> None:
+    listed = (tuple(bundle.manifest.columns), tuple(bundle.manifest.interval_columns))
+    if listed != (pipeline.columns, pipeline.interval_columns) or bundle.golden_features.shape[1] != pipeline.width:
+        raise BundleError("the bundle was made with other feature columns than this endcast has", hint="Train it again")
+
+
+def load_forecaster(path: Path | str, *, aborts: bool = True, recalibrate: bool = True) -> OnnxForecaster:
+    """The forecaster of the bundle in the folder ``path``; ``BundleError`` if it must be refused."""
+    return OnnxForecaster(read_bundle(path), aborts=aborts, recalibrate=recalibrate)

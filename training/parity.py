@@ -1,0 +1,45 @@
+"""Does the exported graph answer like the native model? Asked with inputs made to tell them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from endcast.predictors.features.pipeline import LIMIT
+from endcast.predictors.features.protocol import Float32Array
+
+Hazards = Callable[[Float32Array], npt.NDArray[np.floating]]
+
+
+def hard_inputs(features: Float32Array, rng: np.random.Generator) -> Float32Array:
+    """Rows like ``features`` (n, F): as they are, with values missing, swapped between rows, at their bounds, at zero,
+    and one float32 step beside values of the training data (where thresholds lie)."""
+    shape = features.shape
+    some = rng.random(shape) < 0.3
+    swapped = rng.permuted(features, axis=0)
+    bounds = np.where(rng.random(shape) < 0.5, np.float32(LIMIT), np.float32(-LIMIT))
+    step = np.where(rng.random(shape) < 0.5, np.float32(np.inf), np.float32(-np.inf))
+    variants = [
+        features,
+        np.where(some, np.float32(np.nan), features),
+        np.full_like(features, np.nan),
+        np.zeros_like(features),
+        swapped,
+        np.where(some, bounds, features),
+        np.nextafter(swapped, step),
+    ]
+    return np.concatenate(variants).astype(np.float32)
+
+
+def worst_difference(native: Hazards, exported: Hazards, features: Float32Array, rng: np.random.Generator) -> float:
+    """Largest absolute difference of hazards over hard inputs made from ``features``; NaN if any is not finite."""
+    inputs = hard_inputs(features, rng)
+    return float(np.abs(native(inputs) - exported(inputs)).max(initial=0.0))
+
+
+def golden_features(features: Float32Array, rng: np.random.Generator, rows: int = 16) -> Float32Array:
+    """(rows, F), some of the hard inputs, for the bundle's golden pair."""
+    inputs = hard_inputs(features, rng)
+    return inputs[np.sort(rng.permutation(len(inputs))[:rows])]

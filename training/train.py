@@ -1,0 +1,255 @@
+"""From a trace to a bundle: split, features, fit, calibrate, refit, export, check, write."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import endcast
+from endcast.datasets.trace import BoolArray, IntArray, Trace
+from endcast.errors import TrainingError
+from endcast.predictors.bundle import SCHEMA_VERSION, Manifest, array_bytes, write_bundle
+from endcast.predictors.calibration import Calibration, fit_calibration, log_loss
+from endcast.predictors.features.pipeline import FeaturePipeline, join
+from endcast.predictors.features.protocol import Columns, Float32Array
+from endcast.predictors.grid import IntervalGrid
+from endcast.predictors.models import MODELS
+from endcast.predictors.models.graph import finish
+from endcast.predictors.models.protocol import FittedModel, TrainingData
+from endcast.predictors.onnx_forecaster import HazardGraph
+from endcast.predictors.product_limit import product_limit
+from endcast.survival import FloatArray
+from endcast.training.fingerprints import sample
+from endcast.training.parity import golden_features, worst_difference
+from endcast.training.replay import replay
+from endcast.training.select import Parts, active_groups, drawn_rows, split_trace, usable, validation_part
+from endcast.types import EndReason
+
+#: The graph may differ from the native model by this much, in probability, on any input.
+PARITY = 1e-5
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train. ``most_rows`` bounds the person-period rows that are held in memory; requests are drawn at random
+    where a log makes more. ``options`` go to the model family."""
+
+    model: str = "lightgbm"
+    split: str = "last:0.3"
+    validation: float = 0.2
+    intervals: int = 48
+    features: list[str] | None = None
+    most_rows: int = 2_000_000
+    seed: int = 0
+    threads: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training did: the bundle's id and folder, and its manifest."""
+
+    id: str
+    path: Path
+    manifest: Manifest
+
+
+Tell = Callable[[str], None]
+
+
+def train(
+    trace: Trace,
+    settings: Settings,
+    out: Path,
+    *,
+    replace: bool = False,
+    tell: Tell = lambda text: None,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> Trained:
+    """Train on the training part of ``trace`` and write the bundle to the folder ``out``."""
+    family = MODELS.get(settings.model)()
+    parts = split_trace(trace, settings.split, settings.seed)
+    part = trace.take(parts.train)
+    can_learn = usable(part, np.arange(len(part)))
+    lengths, ended = part.output_tokens[can_learn], part.is_event[can_learn]
+    grid = IntervalGrid.fit(lengths, ended, settings.intervals)
+    groups = active_groups(part, settings.features) if family.uses_features else []
+    tell(f"{can_learn.sum()} requests train, {len(grid)} intervals, features: {', '.join(groups) or 'none'}")
+    pipeline = FeaturePipeline(groups, grid)
+    data = _training_data(part, can_learn, pipeline, settings, tell, advance)
+    fitted = family.fit(data)
+    calibration, validation = _calibrate(data, fitted)
+    final = family.refit(data, fitted)
+    graph = finish(final.graph(), calibration)
+    golden, difference = _check_parity(data, final, calibration, graph)
+    tell(f"graph and native model differ by at most {difference:.1e}")
+    manifest = Manifest(
+        schema_version=SCHEMA_VERSION,
+        model=family.name,
+        feature_groups=groups,
+        columns=list(pipeline.columns),
+        interval_columns=list(pipeline.interval_columns),
+        intervals=len(grid),
+        abort_hazard=_abort_hazard(part),
+        calibration={"slope": calibration.slope, "shift": calibration.shift.tolist()},
+        training=_provenance(trace, parts, can_learn, data, settings),
+        metrics={"validation": validation, "parity": difference},
+        card=dict(final.card),
+        versions=_versions(),
+        files={},
+    )
+    contents = {
+        "model.onnx": graph,
+        "edges.npy": array_bytes(grid.edges),
+        "base.npy": array_bytes(grid.base),
+        "kaplan_meier.npy": array_bytes(product_limit(lengths, ended)),
+        "golden_features.npy": array_bytes(golden),
+        "golden_hazards.npy": array_bytes(HazardGraph(graph).hazards(golden)),
+        "history.msgpack": pipeline.dump(),
+        "fingerprints.npy": array_bytes(sample(part, settings.seed)),
+    }
+    return Trained(write_bundle(out, manifest, contents, replace=replace), out, manifest)
+
+
+def _training_data(
+    part: Trace,
+    can_learn: BoolArray,
+    pipeline: FeaturePipeline,
+    settings: Settings,
+    tell: Tell,
+    advance: Callable[[int], None],
+) -> TrainingData:
+    """Features of (a draw of) the training part, and its fit and validation rows."""
+    candidates = np.flatnonzero(can_learn)
+    drawn = candidates[drawn_rows(part.output_tokens[candidates], pipeline.grid, settings.most_rows, settings.seed)]
+    if len(drawn) < len(candidates):
+        tell(f"{len(drawn)} of {len(candidates)} requests are drawn to fit; history is kept of all")
+    wanted = np.zeros(len(part), dtype=bool)
+    wanted[drawn] = True
+    rows, raw = replay(part, pipeline, wanted, seed=settings.seed, advance=advance)
+    fit, validation, block = validation_part(part, rows, settings.validation, settings.seed)
+    return TrainingData(
+        grid=pipeline.grid,
+        columns=pipeline.columns,
+        interval_columns=pipeline.interval_columns,
+        features=pipeline.transform(raw) if raw else _no_columns(len(rows), pipeline.grid),
+        lengths=part.output_tokens[rows],
+        ended=part.is_event[rows],
+        fit=fit,
+        validation=validation,
+        block=block,
+        seed=settings.seed,
+        threads=settings.threads,
+        options=settings.options,
+        tell=tell,
+    )
+
+
+def _no_columns(rows: int, grid: IntervalGrid) -> Columns:
+    return Columns(np.empty((rows, 0), np.float32), np.empty((rows, len(grid), 0), np.float32))
+
+
+def _rows_of(data: TrainingData, index: IntArray) -> Float32Array:
+    return join(Columns(data.features.values[index], data.features.intervals[index]))
+
+
+def _calibrate(data: TrainingData, fitted: FittedModel) -> tuple[Calibration, dict[str, Any]]:
+    """The calibration that the validation part supports: fitted on its first two thirds, kept if it helps on the last,
+    then fitted on all of it."""
+    grid, index = data.grid, data.validation
+    rows = data.rows(index)
+    position = np.searchsorted(index, rows.request)
+    logits = fitted.logits(_rows_of(data, index))[position, rows.interval]
+
+    def fitted_on(mask: BoolArray) -> Calibration:
+        return fit_calibration(
+            grid.base_logit, grid.base_hazard, logits[mask], rows.interval[mask], rows.event[mask], rows.weight[mask]
+        )
+
+    def loss(calibration: Calibration, mask: BoolArray) -> float:
+        k = rows.interval[mask]
+        z = calibration.base[k] + calibration.shift[k] + calibration.slope * (logits[mask] - calibration.base[k])
+        return float(log_loss(z, rows.event[mask], rows.weight[mask]).sum())
+
+    order = np.argsort(data.block[index], kind="stable")
+    rank = np.empty(len(index), dtype=np.int64)
+    rank[order] = np.arange(len(index))
+    late = rank[position] >= 2 * len(index) // 3
+    identity = Calibration.identity(grid.base_logit)
+    before, after = loss(identity, late), loss(fitted_on(~late), late)
+    kept = after < before
+    everything = np.ones(len(rows), dtype=bool)
+    calibration = fitted_on(everything) if kept else identity
+    pooled = float(log_loss(grid.base_logit[rows.interval], rows.event, rows.weight).sum())
+    report = {
+        "requests": len(index),
+        "log_loss_a_request": loss(identity, everything) / len(index),
+        "log_loss_a_request_kaplan_meier": pooled / len(index),
+        "calibration_kept": kept,
+        "calibration_gain_on_last_third": (before - after) / max(len(index) // 3, 1),
+    }
+    return calibration, report
+
+
+def _check_parity(
+    data: TrainingData, final: FittedModel, calibration: Calibration, graph: bytes
+) -> tuple[Float32Array, float]:
+    """Golden features, and the worst difference between the graph and the native model on hard inputs."""
+    rng = np.random.default_rng(data.seed)
+    drawn = np.sort(rng.permutation(len(data.lengths))[:256])
+    features = _rows_of(data, drawn)
+
+    def native(inputs: Float32Array) -> FloatArray:
+        hazards: FloatArray = 1.0 / (1.0 + np.exp(-calibration.apply(final.logits(inputs))))
+        return hazards
+
+    difference = worst_difference(native, HazardGraph(graph).hazards, features, rng)
+    if not difference <= PARITY:
+        raise TrainingError(f"the exported graph differs from the model by {difference:.2g}, more than {PARITY}")
+    return golden_features(features, rng), difference
+
+
+def _abort_hazard(part: Trace) -> float:
+    """Chance a token that the client leaves: aborts over tokens at risk."""
+    aborts = int((part.end == EndReason.ABORT.value).sum())
+    return aborts / max(int(part.output_tokens.sum()), 1)
+
+
+def _provenance(
+    trace: Trace, parts: Parts, can_learn: BoolArray, data: TrainingData, settings: Settings
+) -> dict[str, Any]:
+    part = trace.take(parts.train)
+    ends, counts = np.unique(part.end, return_counts=True)
+    window = [int(part.arrival_ns.min()), int(part.arrival_ns.max())] if trace.has_arrivals else None
+    return {
+        "trace": trace.digest,
+        "split": settings.split,
+        "split_by": parts.kind,
+        "cut_ns": parts.cut_ns,
+        "window_ns": window,
+        "requests": len(part),
+        "left_out": int((~can_learn).sum()),
+        "unfinished_at_the_cut": len(parts.rest),
+        "drawn_to_fit": len(data.lengths),
+        "ends": {str(end): int(count) for end, count in zip(ends, counts, strict=True)},
+        "validation": settings.validation,
+        "intervals": settings.intervals,
+        "seed": settings.seed,
+        "options": dict(settings.options),
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {"endcast": endcast.__version__, "python": platform.python_version()}
+    for package in ("numpy", "pyarrow", "lightgbm", "scikit-learn", "onnx", "onnxruntime"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
