@@ -1,0 +1,253 @@
+"""Measure a forecaster on a log as if it had been serving it: every figure with Kaplan-Meier beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from endcast.datasets.trace import IntArray, Trace
+from endcast.errors import InputError, TrainingError
+from endcast.predictors.bundle import Bundle
+from endcast.predictors.onnx_forecaster import OnnxForecaster
+from endcast.predictors.product_limit import table_of
+from endcast.survival import FloatArray, SurvivalBatch
+from endcast.training import metrics
+from endcast.training.fingerprints import overlap
+from endcast.training.population import Pairs, clusters, draw_pairs, measurable
+from endcast.training.replay import prompt_groups
+from endcast.training.select import split_trace
+from endcast.training.served import serve_trace
+
+DEFAULT_HORIZONS = (16, 32, 64, 80, 128)
+#: Bootstrap draws, and the mass that an interval covers.
+BOOTSTRAPS, COVERAGE = 200, 0.95
+#: Pairs whose survival is read at once.
+CHUNK = 65_536
+#: Test requests measured at most, drawn at random from a longer log.
+MOST_REQUESTS = 50_000
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Forecast against what happened, bin by bin (equal mass)."""
+
+    forecast: list[float]
+    happened: list[float]
+    mass: list[float]
+
+
+@dataclass(frozen=True)
+class HorizonFigures:
+    """Figures of one horizon; intervals are 95 % by bootstrap over clusters."""
+
+    base_rate: float
+    log_loss: float
+    brier: float
+    brier_skill: float
+    auc: float
+    ece: float
+    rmse_within: float
+    mae_within: float
+    intervals: dict[str, tuple[float, float]]
+    reliability: Reliability
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Figures of the forecast at admission, a request each."""
+
+    c_index: float
+    mae_mean: float
+    mae_median: float
+
+
+@dataclass(frozen=True)
+class Survival:
+    """Share of test requests that ran longer than t tokens, as it happened, as the model forecast (mean over requests at
+    admission), and as Kaplan-Meier of the training part has it."""
+
+    tokens: list[int]
+    happened: list[float]
+    model: list[float]
+    kaplan_meier: list[float]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All figures; ``baselines`` hold the same for Kaplan-Meier."""
+
+    bundle: str
+    population: str
+    n_requests: int
+    n_draws: int
+    excluded: dict[str, int]
+    horizons: dict[str, HorizonFigures]
+    admission: Admission
+    baselines: dict[str, Any]
+    survival: Survival = field(repr=False)
+
+
+def evaluate(
+    bundle: Bundle,
+    trace: Trace,
+    *,
+    horizons: Sequence[int] = DEFAULT_HORIZONS,
+    split: str | None = None,
+    population: str = "decode_steps",
+    recalibrate: bool = True,
+    allow_overlap: bool = False,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> Evaluation:
+    """Figures on the part of ``trace`` that the bundle did not train on.
+
+    ``split`` is the bundle's own for the log it was trained on (so that its test part is measured), else ``all``. An
+    overlap with the training part is refused unless ``allow_overlap``. The forecaster starts from the bundle's state and
+    observes what finishes; its curves leave aborts out, which are no ends to forecast.
+    """
+    for horizon in horizons:
+        if horizon < 1:
+            raise InputError("horizons", f"must be whole numbers of tokens ≥ 1, not {horizon}")
+    provenance = bundle.manifest.training
+    same_log = provenance["trace"] == trace.digest
+    parts = split_trace(trace, split or (provenance["split"] if same_log else "all"), provenance["seed"])
+    tested = parts.test if parts.kind != "all" else parts.train
+    _refuse_overlap(bundle, trace.take(tested) if len(tested) else trace, len(tested), allow_overlap)
+    rng = np.random.default_rng(seed)
+    measured = measurable(trace, tested)
+    rows = tested[measured]
+    if len(rows) > MOST_REQUESTS:
+        rows = np.sort(rows[rng.permutation(len(rows))[:MOST_REQUESTS]])
+    wanted = np.zeros(len(trace), dtype=bool)
+    wanted[rows] = True
+    observed = np.zeros(len(trace), dtype=bool)
+    observed[tested if trace.has_arrivals else []] = True
+    observed[parts.rest] = trace.has_arrivals
+    forecaster = OnnxForecaster(bundle, aborts=False, recalibrate=recalibrate)
+    served = serve_trace(forecaster, trace, wanted, observed=observed, seed=seed, advance=advance)
+    lengths = trace.output_tokens[served.rows]
+    pairs = draw_pairs(lengths, population, rng)
+    groups = None if trace.has_arrivals else prompt_groups(trace)
+    cluster = clusters(trace, served.rows, groups)
+    pooled = _kaplan_meier(bundle, served.batch)
+    figures, baseline = {}, {}
+    for horizon in horizons:
+        km = _read(pooled, pairs, horizon)
+        figures[str(horizon)] = _figures(_read(served.batch, pairs, horizon), km, pairs, horizon, cluster, rng)
+        baseline[str(horizon)] = _figures(km, km, pairs, horizon, cluster, None)
+    return Evaluation(
+        bundle=bundle.id,
+        population=population,
+        n_requests=len(served.rows),
+        n_draws=len(pairs.request),
+        excluded=_excluded(trace, tested[~measured], len(tested[measured]) - len(rows)),
+        horizons=figures,
+        admission=_admission(served.batch, lengths, rng),
+        baselines={"kaplan_meier": {"horizons": baseline, "admission": _admission(pooled, lengths, rng)}},
+        survival=_survival(served.batch, pooled, lengths),
+    )
+
+
+def _refuse_overlap(bundle: Bundle, part: Trace, tested: int, allowed: bool) -> None:
+    if tested == 0:
+        raise TrainingError("the bundle was trained on the whole log", hint="Evaluate it on another log")
+    share = overlap(bundle.fingerprints, part)
+    if share > 0.0 and not allowed:
+        raise TrainingError(
+            f"{share:.0%} of the bundle's training requests are in the part to measure",
+            hint="Measure another part or log, or pass --allow-overlap and call the figures what they are",
+        )
+
+
+def _kaplan_meier(bundle: Bundle, batch: SurvivalBatch) -> SurvivalBatch:
+    """The training part's product-limit curve for the same requests."""
+    zeros = np.zeros(len(batch), dtype=np.int64)
+    return SurvivalBatch(table_of(bundle.kaplan_meier), zeros, zeros, batch.cap, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Readings:
+    p: FloatArray
+    within: FloatArray
+
+
+def _read(batch: SurvivalBatch, pairs: Pairs, horizon: int) -> _Readings:
+    """p_end and expected_within of each pair."""
+    p, within = np.empty(len(pairs.request)), np.empty(len(pairs.request))
+    for start in range(0, len(p), CHUNK):
+        part = slice(start, start + CHUNK)
+        here = batch.take(pairs.request[part]).advance(pairs.elapsed[part])
+        p[part] = 1.0 - here.survival_at(horizon)
+        within[part] = here.within(horizon)
+    return _Readings(p, within)
+
+
+def _figures(
+    model: _Readings,
+    km: _Readings,
+    pairs: Pairs,
+    horizon: int,
+    cluster: IntArray,
+    rng: np.random.Generator | None,
+) -> HorizonFigures:
+    y = (pairs.remaining <= horizon).astype(np.float64)
+    error = model.within - np.minimum(pairs.remaining, horizon)
+    forecast, happened, mass = metrics.reliability(model.p, y)
+    return HorizonFigures(
+        base_rate=float(y.mean()),
+        log_loss=metrics.binary_log_loss(model.p, y),
+        brier=metrics.brier(model.p, y),
+        brier_skill=metrics.skill(metrics.brier(model.p, y), metrics.brier(km.p, y)),
+        auc=metrics.auc(model.p, y),
+        ece=metrics.ece(model.p, y),
+        rmse_within=float(np.sqrt(np.mean(error**2))),
+        mae_within=float(np.mean(np.abs(error))),
+        intervals={} if rng is None else _intervals(model.p, km.p, y, cluster[pairs.request], rng),
+        reliability=Reliability(forecast.tolist(), happened.tolist(), mass.tolist()),
+    )
+
+
+def _intervals(
+    p: FloatArray, km: FloatArray, y: FloatArray, cluster: IntArray, rng: np.random.Generator
+) -> dict[str, tuple[float, float]]:
+    """Percentile intervals of Brier skill: squared errors summed by cluster, clusters drawn anew."""
+    count = int(cluster.max()) + 1
+    model = np.bincount(cluster, weights=(p - y) ** 2, minlength=count)
+    pooled = np.bincount(cluster, weights=(km - y) ** 2, minlength=count)
+    drawn = rng.multinomial(count, np.full(count, 1.0 / count), size=BOOTSTRAPS)
+    skills = 1.0 - (drawn @ model) / np.maximum(drawn @ pooled, 1e-300)
+    tail = (1.0 - COVERAGE) / 2.0
+    low, high = np.quantile(skills, [tail, 1.0 - tail])
+    return {"brier_skill": (float(low), float(high))}
+
+
+def _admission(batch: SurvivalBatch, lengths: IntArray, rng: np.random.Generator) -> Admission:
+    mean = batch.expected_remaining
+    return Admission(
+        c_index=metrics.concordance(mean, lengths, rng),
+        mae_mean=float(np.abs(mean - lengths).mean()),
+        mae_median=float(np.abs(batch.quantile(0.5) - lengths).mean()),
+    )
+
+
+def _survival(batch: SurvivalBatch, pooled: SurvivalBatch, lengths: IntArray) -> Survival:
+    top = int(np.quantile(lengths, 0.995)) + 1
+    tokens: npt.NDArray[np.int64] = np.unique(np.linspace(0, top, 120).astype(np.int64))
+    return Survival(
+        tokens=tokens.tolist(),
+        happened=[float((lengths > t).mean()) for t in tokens],
+        model=[float(batch.survival_at(int(t)).mean()) for t in tokens],
+        kaplan_meier=[float(pooled.survival_at(int(t)).mean()) for t in tokens],
+    )
+
+
+def _excluded(trace: Trace, rows: IntArray, not_drawn: int) -> dict[str, int]:
+    """Why requests of the part were not measured."""
+    reasons = np.where(trace.output_tokens[rows] == 0, "no output", trace.end[rows])
+    names, counts = np.unique(reasons, return_counts=True)
+    found = {str(name): int(count) for name, count in zip(names, counts, strict=True)}
+    return {**found, "not drawn": not_drawn} if not_drawn else found
