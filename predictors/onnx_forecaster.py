@@ -16,7 +16,6 @@ from endcast.forecaster import ForecastStream
 from endcast.predictors.bundle import Bundle, read_bundle
 from endcast.predictors.features.pipeline import FeaturePipeline
 from endcast.predictors.features.protocol import Float32Array
-from endcast.predictors.grid import Q_MAX, Q_MIN
 from endcast.predictors.known import known_inputs
 from endcast.predictors.recalibration import Recalibration
 from endcast.survival import NO_CAP, CurveTable, FloatArray, Forecast, SurvivalBatch
@@ -128,7 +127,7 @@ class OnnxForecaster:
 
     def _curves(self, requests: Sequence[Request]) -> CurveTable:
         """(n, ·), one curve a request from its first token on."""
-        hazards = self._recalibrated(self._hazards(requests))
+        hazards = self._recalibration.apply(self._hazards(requests))
         table = self._bundle.grid.curves(hazards)
         if self._abort_hazard == 0.0:
             return table
@@ -139,15 +138,6 @@ class OnnxForecaster:
         if not requests:
             return np.empty((0, len(self._bundle.grid)))
         return self._graph.hazards(self._pipeline.features(requests)).astype(np.float64)
-
-    def _recalibrated(self, hazards: FloatArray) -> FloatArray:
-        shift = self._recalibration.shift
-        if not shift.any():
-            return hazards
-        odds = np.clip(hazards, Q_MIN, Q_MAX)
-        odds = odds / (1.0 - odds) * np.exp(shift)
-        recalibrated: FloatArray = odds / (1.0 + odds)
-        return recalibrated
 
     def observe(self, completions: Sequence[Completion]) -> None:
         """Take in finished requests, in the order in which they finished."""

@@ -1,96 +1,88 @@
-"""Online recalibration: what was forecast against what happened, stretch by stretch of the grid.
+"""Online recalibration: the training's calibration, fitted anew on the latest outcomes.
 
-Events that the served hazards expected and events that came are summed with forgetting. Where the two differ by more than
-chance explains, the log-odds of that stretch are shifted by the log of their ratio, shrunk towards no shift by its own
-uncertainty (the positive part of a James-Stein estimate): a calibrated forecaster is left alone.
+The last ``WINDOW`` outcomes are kept with the log-odds that they had been given. Every ``EVERY`` outcomes a slope and a
+shift for each stretch of the grid are fitted to them, pulled to "change nothing" by the same penalty as in training: a
+calibrated forecaster is left (nearly) alone, and memory is bounded.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
+from endcast.datasets.person_period import person_periods
 from endcast.errors import BundleError
-from endcast.predictors.calibration import stretches
-from endcast.predictors.grid import IntervalGrid
+from endcast.predictors.calibration import Calibration, fit_calibration
+from endcast.predictors.grid import IntervalGrid, logit
 from endcast.survival import FloatArray
 
-#: Completions after which an observation counts half; stretches; squared standard errors that a shift must exceed.
-HALF_LIFE, STRETCHES, DOUBT = 1_000.0, 6, 4.0
-#: Shifts stay within this, in log-odds, whatever happens.
-LARGEST_SHIFT = 1.5
+#: Outcomes that are remembered, outcomes between fits, outcomes before the first.
+WINDOW, EVERY, LEAST = 1_000, 25, 100
+#: A slope and shifts, in log-odds, stay within these whatever happens.
+SLOPE_BOUNDS, LARGEST_SHIFT = (0.25, 2.0), 1.5
+
+Float32Array = npt.NDArray[np.float32]
 
 
 class Recalibration:
-    """Decayed sums of expected and observed events, (S,) each; ``shift`` is what they say."""
+    """What to do to log-odds, from the latest outcomes; at first nothing."""
 
     def __init__(self, grid: IntervalGrid) -> None:
         self._grid = grid
-        self._stretch = stretches(grid.base_hazard, STRETCHES)
-        self._decay = 0.5 ** (1.0 / HALF_LIFE)
-        self.expected = np.zeros(STRETCHES)
-        self.observed = np.zeros(STRETCHES)
-        self._shift = np.zeros(len(grid))
+        self._logits: deque[Float32Array] = deque(maxlen=WINDOW)
+        self._outcomes: deque[tuple[int, bool]] = deque(maxlen=WINDOW)
+        self._since = 0
+        self.calibration = Calibration.identity(grid.base_logit)
 
     @property
-    def shift(self) -> FloatArray:
-        """(K,), to add to log-odds."""
-        return self._shift
+    def active(self) -> bool:
+        """Whether it changes anything."""
+        return self.calibration.slope != 1.0 or bool(self.calibration.shift.any())
+
+    def apply(self, hazard: FloatArray) -> FloatArray:
+        """(n, K) hazards, recalibrated."""
+        if not self.active:
+            return hazard
+        recalibrated: FloatArray = 1.0 / (1.0 + np.exp(-self.calibration.apply(logit(hazard))))
+        return recalibrated
 
     def observe(self, hazard: FloatArray, tokens: int, ended: bool) -> None:
-        """Take in one outcome: ``hazard`` (K,) as it was before any shift, ``tokens`` ≥ 1 generated, event or not."""
-        edges = self._grid.edges
-        last = int(self._grid.interval_of(np.array([tokens]))[0])
-        seen = hazard[: last + 1].copy()
-        if not ended and tokens < edges[last + 1]:
-            seen[last] *= (tokens - edges[last]) / (edges[last + 1] - edges[last])
-        self.expected = self._decay * self.expected + np.bincount(
-            self._stretch[: last + 1], weights=seen, minlength=STRETCHES
-        )
-        self.observed *= self._decay
-        if ended:
-            self.observed[self._stretch[last]] += 1.0
-        self._shift = self._estimate()[self._stretch]
+        """Take in one outcome: ``hazard`` (K,) before recalibration, ``tokens`` ≥ 1 generated, an event or censored."""
+        self._logits.append(logit(hazard).astype(np.float32))
+        self._outcomes.append((tokens, ended))
+        self._since += 1
+        if self._since >= EVERY and len(self._outcomes) >= LEAST:
+            self._fit()
 
-    def _estimate(self) -> FloatArray:
-        """(S,), shrunk log ratios: first the pooled one, then each stretch's difference from it."""
-        pooled = _shrink(self.observed.sum(), self.expected.sum())
-        each = [
-            pooled + _shrink(observed, expected * np.exp(pooled))
-            for observed, expected in zip(self.observed, self.expected, strict=True)
-        ]
-        clipped: FloatArray = np.clip(np.array(each), -LARGEST_SHIFT, LARGEST_SHIFT)
-        return clipped
+    def _fit(self) -> None:
+        tokens, ended = (np.array(values) for values in zip(*self._outcomes, strict=True))
+        rows = person_periods(tokens, ended, self._grid.edges)
+        logits = np.stack(list(self._logits))[rows.request, rows.interval].astype(np.float64)
+        base, hazard = self._grid.base_logit, self._grid.base_hazard
+        fitted = fit_calibration(base, hazard, logits, rows.interval, rows.event, rows.weight)
+        slope = float(np.clip(fitted.slope, *SLOPE_BOUNDS))
+        self.calibration = Calibration(base, slope, np.clip(fitted.shift, -LARGEST_SHIFT, LARGEST_SHIFT))
+        self._since = 0
 
-    def dump(self) -> dict[str, Any]:
-        """The sums as plain lists."""
-        return {"expected": self.expected.tolist(), "observed": self.observed.tolist()}
+    def dump(self) -> object:
+        """Its memory as plain values."""
+        stacked = np.stack(list(self._logits)) if self._logits else np.empty((0, len(self._grid)), np.float32)
+        return [stacked.tobytes(), [list(outcome) for outcome in self._outcomes], self._since]
 
-    def load(self, sums: object) -> None:
-        """Take over dumped sums."""
+    def load(self, memory: object) -> None:
+        """Take over a dumped memory; what was fitted is fitted again."""
         try:
-            decoded = msgspec.convert(sums, _Sums)
-        except msgspec.ValidationError as error:
+            data, outcomes, since = msgspec.convert(memory, tuple[bytes, list[tuple[int, bool]], int])
+            logits = np.frombuffer(data, dtype=np.float32).reshape(len(outcomes), len(self._grid))
+        except (msgspec.ValidationError, ValueError) as error:
             raise BundleError(f"the recalibration state is damaged: {error}") from None
-        expected, observed = np.array(decoded.expected), np.array(decoded.observed)
-        for values in (expected, observed):
-            if values.shape != (STRETCHES,) or not np.isfinite(values).all() or (values < 0).any():
-                raise BundleError("the recalibration state is damaged")
-        self.expected, self.observed = expected, observed
-        self._shift = self._estimate()[self._stretch]
-
-
-class _Sums(msgspec.Struct):
-    expected: list[float]
-    observed: list[float]
-
-
-def _shrink(observed: float, expected: float) -> float:
-    """log(observed/expected), shrunk by how uncertain it is; 0 where little was seen."""
-    if observed < 1.0 or expected <= 0.0:
-        return 0.0
-    log_ratio = float(np.log(observed / expected))
-    kept = 1.0 - DOUBT / (observed * log_ratio * log_ratio) if log_ratio else 0.0
-    return log_ratio * max(kept, 0.0)
+        if not np.isfinite(logits).all() or any(tokens < 1 for tokens, _ in outcomes):
+            raise BundleError("the recalibration state is damaged")
+        self._logits = deque(logits, maxlen=WINDOW)
+        self._outcomes = deque(outcomes, maxlen=WINDOW)
+        if len(outcomes) >= LEAST:
+            self._fit()
+        self._since = since

@@ -13,9 +13,9 @@ from endcast.types import MAX_TOKENS, Request
 
 
 def _number(value: Any, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value if type(value) is float else 0):
         return math.nan
-    return float(min(max(value, least), most))
+    return float(min(max(value, least), most))  # bounded first: an int may be larger than any float
 
 
 def _count(value: Any) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from endcast.cli import main
-from endcast.cli.trace import parse_columns
+from endcast.cli.logs import parse_columns
 from endcast.datasets.read import read
 from endcast.errors import InputError
 

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from endcast.cli.logs import ColumnsOption, FormatOption, LogArgument, parse_columns, reading
 from endcast.cli.output import JsonOption, console, emit_json, progress, table
 from endcast.datasets.describe import Description, Spread, describe
-from endcast.datasets.files import Progress
-from endcast.datasets.formats import FORMATS
 from endcast.datasets.read import convert, read
 from endcast.datasets.report import ReadReport, describe_lines
-from endcast.errors import InputError
 
 app = typer.Typer(no_args_is_help=True)
 
-LogArgument = Annotated[Path, typer.Argument(metavar="LOG", help="A log file; .gz and .zst are read as they are.")]
 OutOption = Annotated[Path, typer.Option("--out", metavar="T.parquet", help="Where to write the trace.")]
-FormatOption = Annotated[
-    str | None,
-    typer.Option("--format", metavar="F", help=f"Its format; detected if not given: {', '.join(FORMATS)}."),
-]
-ColumnsOption = Annotated[
-    list[str] | None,
-    typer.Option("--columns", metavar="A=B,…", help="The trace's column A is the log's column B (generic format)."),
-]
 
 
 @app.command("convert")
@@ -41,7 +29,7 @@ def convert_command(
     json: JsonOption = False,
 ) -> None:
     """Write any known log as a canonical trace, and say what was dropped and repaired, and why."""
-    with _reading(log) as show:
+    with reading(log) as show:
         report = convert(log, out, format=format, columns=parse_columns(columns), progress=show)
     if json:
         emit_json({"out": str(out), **_report_json(report)})
@@ -55,13 +43,13 @@ def describe_command(
     log: LogArgument, format: FormatOption = None, columns: ColumnsOption = None, json: JsonOption = False
 ) -> None:
     """Counts, spans, percentiles, censoring, caps and oddities of a log."""
-    with _reading(log) as show:
-        reading = read(log, format=format, columns=parse_columns(columns), progress=show)
-    described = describe(reading.trace)
+    with reading(log) as show:
+        found = read(log, format=format, columns=parse_columns(columns), progress=show)
+    described = describe(found.trace)
     if json:
-        emit_json({"read": _report_json(reading.report), **msgspec.to_builtins(described)})
+        emit_json({"read": _report_json(found.report), **msgspec.to_builtins(described)})
     else:
-        _print_report(log, reading.report)
+        _print_report(log, found.report)
         _print_description(described)
 
 
@@ -88,25 +76,6 @@ def synth_command(
         emit_json({"out": str(out), **made})
     else:
         console.print(f"wrote {out}: {len(log.trace):,} requests", markup=False)
-
-
-def parse_columns(options: list[str] | None) -> dict[str, str]:
-    """``["a=b,c=d", "e=f"]`` as ``{"a": "b", "c": "d", "e": "f"}``; ``InputError`` for anything else."""
-    columns: dict[str, str] = {}
-    for part in ",".join(options or []).split(",") if options else ():
-        ours, equals, theirs = (piece.strip() for piece in part.partition("="))
-        if not (ours and equals and theirs):
-            raise InputError("--columns", f"{part!r} is not of the form trace_column=log_column")
-        if ours in columns:
-            raise InputError("--columns", f"{ours} is given twice")
-        columns[ours] = theirs
-    return columns
-
-
-@contextmanager
-def _reading(log: Path) -> Iterator[Progress]:
-    with progress(f"reading {log.name}") as handle:
-        yield handle.update
 
 
 def _report_json(report: ReadReport) -> dict[str, Any]:
