@@ -13,9 +13,14 @@ from endcast.types import MAX_TOKENS, Request
 
 
 def _number(value: Any, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value if type(value) is float else 0):
+    """``value`` kept in [least, most]; NaN if it is no finite number. An int may be larger than any float."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
         return math.nan
-    return float(min(max(value, least), most))  # bounded first: an int may be larger than any float
+    return float(min(max(value, least), most))
+
+
+def _word(value: Any, levels: Mapping[str, float]) -> float:
+    return levels.get(value, math.nan) if isinstance(value, str) else math.nan
 
 
 def _count(value: Any) -> float:
@@ -29,22 +34,21 @@ def _thinking(parameters: Mapping[str, Any]) -> float:
     value = template.get("enable_thinking") if isinstance(template, Mapping) else parameters.get("enable_thinking")
     if isinstance(value, bool):
         return float(value)
-    effort = parameters.get("reasoning_effort")
     levels = {"none": 0.0, "minimal": 0.5, "low": 1.0, "medium": 2.0, "high": 3.0}
-    return levels.get(effort, math.nan) if isinstance(effort, str) else math.nan
+    return _word(parameters.get("reasoning_effort"), levels)
 
 
 def _response_format(parameters: Mapping[str, Any]) -> float:
     value = parameters.get("response_format")
     kind = value.get("type") if isinstance(value, Mapping) else None
-    return {"text": 0.0, "json_object": 1.0, "json_schema": 2.0}.get(kind, math.nan) if kind else math.nan
+    return _word(kind, {"text": 0.0, "json_object": 1.0, "json_schema": 2.0})
 
 
 def _tool_choice(parameters: Mapping[str, Any]) -> float:
     value = parameters.get("tool_choice")
     if isinstance(value, Mapping):
         return 2.0
-    return {"none": 0.0, "auto": 1.0, "required": 2.0}.get(value, math.nan) if isinstance(value, str) else math.nan
+    return _word(value, {"none": 0.0, "auto": 1.0, "required": 2.0})
 
 
 _READERS: tuple[tuple[str, Callable[[Mapping[str, Any]], float]], ...] = (
