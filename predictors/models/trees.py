@@ -18,8 +18,9 @@ from endcast.errors import TrainingError
 
 
 def round_down(threshold: float) -> float:
-    """The largest float32 that is not above ``threshold``."""
-    near = np.float32(threshold)
+    """The largest finite float32 that is not above ``threshold``; LightGBM's "any finite value" lies beyond them all."""
+    with np.errstate(over="ignore"):
+        near = np.float32(threshold)
     return float(np.nextafter(near, np.float32(-np.inf)) if float(near) > threshold else near)
 
 
