@@ -10,7 +10,7 @@ def text_of(content: object) -> str:
         return content
     if isinstance(content, dict):
         content = [content]
-    if not isinstance(content, list):
+    if not isinstance(content, list | tuple):
         return ""
     return "".join(_part(part) for part in content)
 

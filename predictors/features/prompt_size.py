@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from endcast.datasets.messages import text_of
 from endcast.predictors.features.protocol import Columns, Float32Array, Stateless, no_intervals
 from endcast.types import Request
 
@@ -15,20 +15,12 @@ from endcast.types import Request
 def prompt_text(request: Request) -> str | None:
     """The prompt as one text, the same whether it came as a string, as messages or as content parts."""
     if request.messages is not None:
-        return "\n".join(_content(message.get("content")) for message in request.messages)
+        return "\n".join(text_of(message.get("content")) for message in request.messages)
     return request.prompt
 
 
-def _content(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list | tuple):
-        return "\n".join(p["text"] for p in content if isinstance(p, dict) and isinstance(p.get("text"), str))
-    return ""
-
-
 class PromptSize(Stateless):
-    """Columns: log tokens, tokens in thousands, log characters, number of messages."""
+    """Columns: log tokens, tokens in thousands, log characters, number of messages (a bare text is one)."""
 
     name = "prompt_size"
     columns = ("log_prompt_tokens", "prompt_kilotokens", "log_prompt_characters", "messages")
@@ -45,8 +37,7 @@ class PromptSize(Stateless):
             text = prompt_text(request)
             if text is not None:
                 row[2] = math.log1p(len(text))
-            if request.messages is not None:
-                row[3] = min(len(request.messages), 1000)
+                row[3] = 1 if request.messages is None else min(len(request.messages), 1000)
         return out
 
     def transform(self, raw: Float32Array) -> Columns:
