@@ -10,12 +10,13 @@ from endcast.types import Request
 
 
 def known_inputs(request: Request, pipeline: FeaturePipeline) -> Mapping[str, bool]:
-    """Input → whether it was known. A model or tenant never met in a finished request counts as unknown."""
+    """Input → whether it was known. A model or tenant counts as known only where a finished request of the same name is
+    remembered: never in a bundle that does not learn from it."""
     known = {
         "prompt_tokens": request.prompt_tokens is not None,
         "prompt": request.prompt is not None or request.messages is not None,
-        "model": request.model is not None,
-        "tenant": request.tenant is not None,
+        "model": False,
+        "tenant": False,
         "session": request.session is not None or bool(request.prefix_blocks),
         "cap": request.cap is not None,
         "output": False,
