@@ -127,7 +127,7 @@ def _swap(staging: Path, path: Path) -> None:
         path.rename(old)
     try:
         staging.rename(path)
-    except OSError:
+    except BaseException:
         if old.exists():
             old.rename(path)
         raise
@@ -148,13 +148,16 @@ def read_bundle(path: Path | str) -> Bundle:
         if digest(contents[name]) != listed:
             raise BundleError(f"{folder / name} is not the file that the manifest lists (its digest differs)")
     grid = IntervalGrid(_array(contents, "edges.npy", folder), _array(contents, "base.npy", folder))
+    kaplan_meier = _array(contents, "kaplan_meier.npy", folder)
     _check_grid(grid, manifest, folder)
+    if not _is_log_survival(kaplan_meier):
+        raise BundleError(f"{folder / 'kaplan_meier.npy'} holds no log survival", hint="Train the bundle again")
     return Bundle(
         id=digest(text),
         manifest=manifest,
         model=contents["model.onnx"],
         grid=grid,
-        kaplan_meier=_array(contents, "kaplan_meier.npy", folder),
+        kaplan_meier=kaplan_meier,
         golden_features=_array(contents, "golden_features.npy", folder),
         golden_hazards=_array(contents, "golden_hazards.npy", folder),
         history=contents["history.msgpack"],
@@ -184,15 +187,18 @@ def _manifest(text: bytes, folder: Path) -> Manifest:
                 hint="Upgrade endcast, or train the bundle with this version",
             )
         return msgspec.json.decode(text, type=Manifest)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise BundleError(f"{folder / MANIFEST} is damaged: {error}") from None
 
 
 def _array(contents: Mapping[str, bytes], name: str, folder: Path) -> npt.NDArray[Any]:
+    """The numbers of a ``.npy`` file. It may be none: whoever wrote the digests may have meant harm."""
     try:
-        array: npt.NDArray[Any] = np.load(io.BytesIO(contents[name]), allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+        array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(contents[name]), allow_pickle=False)
+    except (ValueError, OSError, EOFError, OverflowError, MemoryError) as error:  # a header may claim any size
         raise BundleError(f"{folder / name} is damaged: {error}") from None
+    if array.dtype.kind not in "fiu":
+        raise BundleError(f"{folder / name} holds no numbers")
     if not np.isfinite(array).all() and name != "golden_features.npy":
         raise BundleError(f"{folder / name} holds numbers that are not finite")
     return array
@@ -202,14 +208,19 @@ def _check_grid(grid: IntervalGrid, manifest: Manifest, folder: Path) -> None:
     edges, base = grid.edges, grid.base
     fits = (
         edges.dtype == np.int64
-        and base.dtype == np.float64
-        and edges.ndim == base.ndim == 1
+        and edges.ndim == 1
+        and _is_log_survival(base)
         and len(edges) == manifest.intervals + 1
         and len(edges) > 1
         and edges[0] == 0
         and bool((np.diff(edges) > 0).all())
         and len(base) == edges[-1] + 1
-        and bool((np.diff(base) <= 0).all())
     )
     if not fits:
         raise BundleError(f"{folder}: the grid's tables are out of bounds", hint="Train the bundle again")
+
+
+def _is_log_survival(table: npt.NDArray[Any]) -> bool:
+    """Whether it is (T+1,), T ≥ 1, non-increasing from 0."""
+    is_vector = table.dtype == np.float64 and table.ndim == 1 and len(table) > 1
+    return is_vector and table[0] == 0.0 and bool((np.diff(table) <= 0.0).all())
