@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from endcast.errors import TrainingError
 from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.grid import logit
 from endcast.predictors.models.graph import INPUT, LOGITS, LogitGraph, constant, constant_logits, node
@@ -111,6 +112,8 @@ class KaplanMeierBySize:
         return self._fit(data, data.everything)
 
     def _fit(self, data: TrainingData, index: IntArray) -> FittedModel:
+        if SIZE_COLUMN not in data.columns:
+            raise TrainingError(f"{self.name} needs the feature group prompt_size", hint="Name it in --features")
         column = data.columns.index(SIZE_COLUMN)
         sizes = data.features.values[:, column]
         told = sizes[index][~np.isnan(sizes[index])]
