@@ -58,15 +58,19 @@ class OnnxForecaster:
     """A ``Forecaster`` for one bundle. One thread at a time.
 
     ``aborts``: whether curves carry the chance that the client leaves (a slot frees on any end: routers want it;
-    evaluation of natural ends does not). ``recalibrate``: whether ``observe`` also corrects hazards.
+    evaluation of natural ends does not). ``recalibrate``: whether ``observe`` also corrects hazards. ``remembers``:
+    whether it starts with what training remembered, or with an empty memory.
     """
 
-    def __init__(self, bundle: Bundle, *, aborts: bool = True, recalibrate: bool = True) -> None:
+    def __init__(
+        self, bundle: Bundle, *, aborts: bool = True, recalibrate: bool = True, remembers: bool = True
+    ) -> None:
         self._bundle = bundle
         self._graph = HazardGraph(bundle.model)
         _check_golden(self._graph, bundle)
         self._pipeline = FeaturePipeline(bundle.manifest.feature_groups, bundle.grid)
-        self._pipeline.load(bundle.history)
+        if remembers:
+            self._pipeline.load(bundle.history)
         _check_columns(self._pipeline, bundle)
         self._recalibration = Recalibration(bundle.grid)
         self._recalibrate = recalibrate

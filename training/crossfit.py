@@ -1,0 +1,75 @@
+"""Forecasts over a whole log, none made by a model that saw the request: each half by time is forecast by the other.
+
+History features see the past only: the first half starts with an empty memory, the second with what the first left.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from endcast.datasets.trace import BoolArray, Trace
+from endcast.errors import TrainingError
+from endcast.predictors.bundle import Bundle, read_bundle
+from endcast.predictors.onnx_forecaster import OnnxForecaster
+from endcast.survival import CurveTable, SurvivalBatch
+from endcast.training.served import serve_trace
+from endcast.training.train import Settings, train
+
+Tell = Callable[[str], None]
+
+
+def crossfit(trace: Trace, settings: Settings, *, tell: Tell = lambda text: None) -> SurvivalBatch:
+    """(n,), the forecast at admission of every request of ``trace``, row by row."""
+    middle = np.sort(trace.arrival_ns)[len(trace) // 2]
+    early = trace.arrival_ns < middle
+    if early.all() or not early.any():
+        raise TrainingError("all requests arrive at one instant", hint="Give the log other arrivals")
+    halves = []
+    for name, used in (("first", early), ("second", ~early)):
+        tell(f"training on the other half for the {name} half")
+        bundle = _bundle(trace.take(~used), settings, tell)
+        halves.append(_forecast(bundle, trace, used, remembers=name == "second"))
+    return _merge(halves[0], halves[1], early)
+
+
+def forecast_trace(bundle: Bundle, trace: Trace) -> SurvivalBatch:
+    """(n,), the forecast at admission of every request by one bundle that observes what finishes in the log."""
+    served = serve_trace(OnnxForecaster(bundle), trace, np.ones(len(trace), dtype=bool))
+    return served.batch.take(np.argsort(served.rows, kind="stable"))
+
+
+def _bundle(half: Trace, settings: Settings, tell: Tell) -> Bundle:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "bundle"
+        train(half, replace(settings, split="all"), out, tell=tell)
+        return read_bundle(out)
+
+
+def _forecast(bundle: Bundle, trace: Trace, used: BoolArray, *, remembers: bool) -> SurvivalBatch:
+    """Forecasts of the ``used`` rows, in the trace's order."""
+    rows = np.flatnonzero(used)
+    forecaster = OnnxForecaster(bundle, remembers=remembers)
+    served = serve_trace(forecaster, trace.take(rows), np.ones(len(rows), dtype=bool))
+    return served.batch.take(np.argsort(served.rows, kind="stable"))
+
+
+def _merge(first: SurvivalBatch, second: SurvivalBatch, early: BoolArray) -> SurvivalBatch:
+    """Both halves in one table on the union of their edges, rows in the order of the trace."""
+    place = np.empty(len(early), dtype=np.int64)
+    place[np.flatnonzero(early)] = np.arange(len(first))
+    place[np.flatnonzero(~early)] = len(first) + np.arange(len(second))
+    edges = np.union1d(first.table.edges, second.table.edges)
+    parts = [
+        batch.table.log_survival_at(batch.row[:, None], np.broadcast_to(edges, (len(batch), len(edges))))
+        for batch in (first, second)
+    ]
+    tails = np.concatenate([batch.table.log_tail[batch.row] for batch in (first, second)])
+    table = CurveTable(edges, np.concatenate(parts), tails)
+    position = np.concatenate([first.position, second.position])
+    cap = np.concatenate([first.cap, second.cap])
+    return SurvivalBatch(table, np.arange(len(early)), position, cap, 0).take(place)
