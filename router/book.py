@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from endcast.errors import InputError
-from endcast.router.entries import NOTHING, ROW
+from endcast.router.entries import NOTHING, ROW, read_only
 from endcast.router.policy import ForecastView
 from endcast.router.slots import Slots
 from endcast.router.windows import CAP, CURVE, POSITION, STAGGER, enter, fill_steps, running_loads
@@ -35,7 +35,9 @@ class ForecastBook:
         self._load: FloatArray = np.zeros((len(slots.sizes), horizon + 1))
         self._ahead: Float32Array = np.zeros((len(slots), horizon + 1 + _LOOKAHEAD), dtype=np.float32)
         self._made_at = np.full(len(slots), NOTHING, dtype=np.int64)
+        self._load_shown: FloatArray = read_only(self._load)
         self._waiting_load: Float32Array = np.zeros((0, horizon + 1), dtype=np.float32)
+        self._waiting_load_shown: Float32Array = read_only(self._waiting_load)
         self._where = np.zeros((3, 0), dtype=np.int64)
         self._spare = np.zeros(0, dtype=np.int64)  # unused rows: a stack at its beginning
         self._held = 0
@@ -94,7 +96,7 @@ class ForecastBook:
             self._step,
             self._where,
         )
-        return ForecastView(self._load, self._waiting_load, waiting_row)
+        return ForecastView(self._load_shown, self._waiting_load_shown, waiting_row)
 
     def _curves_of(self, batch: SurvivalBatch, rows: IntArray) -> IntArray:
         """Which curves (k,) the forecasts read: those of the shared table, or copies in the requests' own rows."""
@@ -120,6 +122,7 @@ class ForecastBook:
         larger = max(2 * (self._held + more), _FEWEST_ROWS)
         self._spare = np.concatenate([np.arange(larger - 1, size - 1, -1), self._spare])
         self._waiting_load = _grown(self._waiting_load, larger, 0)
+        self._waiting_load_shown = read_only(self._waiting_load)
         self._where = _grown(self._where, larger, 1)
         if self._shared is None and len(self._edges) > 0:
             self._step = _grown(self._step, larger, 0)

@@ -15,7 +15,7 @@ from numba import njit
 
 from endcast.errors import InputError, SimulationError
 from endcast.router.book import ForecastBook
-from endcast.router.entries import FIELDS, NOTHING, PROMPT, REQUEST, ROW, SUPPOSED
+from endcast.router.entries import FIELDS, NOTHING, PROMPT, REQUEST, ROW, SUPPOSED, read_only
 from endcast.router.policy import BoolArray, ClusterView, Decisions, Policy
 from endcast.router.pool import OVERTAKEN, Pool
 from endcast.router.prefix import PrefixIndex
@@ -182,17 +182,17 @@ class ClusterState:
 
     def _view_of_workers(self) -> dict[str, Any]:
         return {
-            "load": _read_only(self.slots.load),
-            "active": _read_only(self.slots.active),
-            "slots": _read_only(self.slots.sizes),
-            "free": _read_only(self._free),
-            "capacity": _read_only(self.capacity),
-            "room": _read_only(self._room),
-            "accepting": _read_only(self.accepting),
-            "queued": _read_only(self.queues.count),
-            "queued_tokens": _read_only(self.queues.tokens),
-            "supposed": _read_only(self.slots.supposed),
-            "queued_supposed": _read_only(self.queues.supposed),
+            "load": read_only(self.slots.load),
+            "active": read_only(self.slots.active),
+            "slots": read_only(self.slots.sizes),
+            "free": read_only(self._free),
+            "capacity": read_only(self.capacity),
+            "room": read_only(self._room),
+            "accepting": read_only(self.accepting),
+            "queued": read_only(self.queues.count),
+            "queued_tokens": read_only(self.queues.tokens),
+            "supposed": read_only(self.slots.supposed),
+            "queued_supposed": read_only(self.queues.supposed),
         }
 
 
@@ -230,9 +230,3 @@ def _fault(
         if not queued and room_left[g] < 0:
             return 5
     return 0
-
-
-def _read_only(array: Any) -> Any:
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -28,7 +28,7 @@ from endcast.survival import FloatArray, IntArray, SurvivalBatch
 #: Steps between two calls of ``progress``.
 _PROGRESS_STEPS = 2000
 
-#: Sums over the steps that start by the last arrival.
+#: Sums over the steps that start by the last arrival:
 #: their number, their seconds, when the last of them ended, the seconds that perfect balance of the same batches would
 #: have needed, M(k), Σ_g L_g(k), and tokens (as many as slots were busy).
 STEPS, STEP_S, END_S, BALANCED_S, HEAVIEST, LOAD, TOKENS = range(7)
@@ -37,12 +37,13 @@ SUMS = 7
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """What happened in one run. Over requests (n,): times in seconds, the step that each was admitted at.
+    """What happened in one run. Over the n requests served, in order of arrival: tokens, times in seconds, steps.
 
     ``sums`` (7,) over the steps that start by the last arrival, indexed by this module's constants; ``decision_ns``
     CPU time of each routing round, from the step's events to the slots filled.
     """
 
+    output: IntArray
     arrival_s: FloatArray
     admission_s: FloatArray
     first_token_s: FloatArray
@@ -51,6 +52,7 @@ class RunRecord:
     sums: FloatArray
     decision_ns: IntArray
     steps: int
+    rejected: int  #: requests refused, larger than any worker
 
 
 def play(
@@ -64,8 +66,14 @@ def play(
     rng: np.random.Generator,
     progress: Callable[[int], None] | None = None,
 ) -> RunRecord:
-    """Serve the whole workload with one policy; ``progress`` is told the number of requests served so far."""
-    return _Run(workload, policy, slots, capacity, step_time, forecasts, rng).to_the_end(progress)
+    """Serve the workload with one policy; ``progress`` is told the number of requests served so far.
+
+    A request whose prompt and output exceed every worker's ``capacity`` is refused. ``SimulationError`` if a worker
+    would have to preempt, or if the policy starts nothing although nothing runs.
+    """
+    oversized = workload.oversized(int(capacity.max()))
+    run = _Run(workload.take(~oversized), policy, slots, capacity, step_time, forecasts, rng)
+    return run.to_the_end(progress, rejected=int(oversized.sum()))
 
 
 class _Run:
@@ -97,7 +105,7 @@ class _Run:
         self.arrived = self.finished = self.running = self.steps = 0
         self.now, self.last_arrival_s = 0.0, float(workload.arrival_s[-1])
 
-    def to_the_end(self, progress: Callable[[int], None] | None) -> RunRecord:
+    def to_the_end(self, progress: Callable[[int], None] | None, rejected: int) -> RunRecord:
         count = len(self.workload)
         while self.finished < count:
             if self.arrived == self.finished:
@@ -108,6 +116,7 @@ class _Run:
         if progress is not None:
             progress(count)
         return RunRecord(
+            output=self.workload.output,
             arrival_s=self.workload.arrival_s,
             admission_s=self.admission_s,
             first_token_s=self.first_token_s,
@@ -116,6 +125,7 @@ class _Run:
             sums=self.sums,
             decision_ns=np.array(self.decision_ns, dtype=np.int64),
             steps=self.steps,
+            rejected=rejected,
         )
 
     def _arrivals(self) -> tuple[slice, SurvivalBatch | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 #: Rows of an entries array: the caller's number for the request, its prompt tokens, the output tokens supposed from its
 #: flags, its row in the book of forecasts.
 REQUEST, PROMPT, SUPPOSED, ROW = range(4)
@@ -9,3 +11,10 @@ FIELDS = 4
 
 #: Marks a slot, a row or a place that holds nothing.
 NOTHING = -1
+
+
+def read_only(array: Any) -> Any:
+    """The same array, through which it cannot be changed."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

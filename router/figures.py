@@ -55,8 +55,8 @@ class Figures:
     decision_ms: DecisionTime
 
 
-def figures(record: RunRecord, *, workers: int, output: IntArray, kv_per_slot: float, rejected: int) -> Figures:
-    """The figures of a run; ``output`` (n,) tokens, ``kv_per_slot`` L̄₁ in tokens, ``rejected`` requests refused."""
+def figures(record: RunRecord, *, workers: int, kv_per_slot: float) -> Figures:
+    """The figures of a run of so many workers; ``kv_per_slot`` is L̄₁ in tokens."""
     sums, last_arrival = record.sums, record.arrival_s[-1]
     ideal_load = workers * sums[engine.HEAVIEST]
     rounds_ms = record.decision_ns / 1e6
@@ -64,16 +64,16 @@ def figures(record: RunRecord, *, workers: int, output: IntArray, kv_per_slot: f
     return Figures(
         throughput=float(sums[engine.TOKENS] / (sums[engine.END_S] - record.arrival_s[0])),
         efficiency=float(sums[engine.BALANCED_S] / sums[engine.STEP_S]),
-        imbalance=float(1.0 - sums[engine.LOAD] / ideal_load) if ideal_load > 0 else 0.0,
+        imbalance=float((ideal_load - sums[engine.LOAD]) / ideal_load) if ideal_load > 0 else 0.0,
         kv_per_slot=float(sums[engine.LOAD] / sums[engine.TOKENS] / kv_per_slot) if kv_per_slot > 0 else 0.0,
         backlog=float(np.sum(record.admission_s > last_arrival)),
         overtakings_max=float(overtakings(record.admission_step).max()),
         e2e_s=Distribution.of(record.finish_s - record.arrival_s),
         wait_s=Distribution.of(record.admission_s - record.arrival_s),
         ttft_s=Distribution.of(record.first_token_s - record.arrival_s),
-        tpot_s=Distribution.of((record.finish_s - record.admission_s) / output),
+        tpot_s=Distribution.of((record.finish_s - record.admission_s) / record.output),
         preemptions=0.0,
-        rejected=float(rejected),
+        rejected=float(record.rejected),
         decision_ms=DecisionTime(p50=float(p50), p99=float(p99)),
     )
 

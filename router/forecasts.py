@@ -6,15 +6,17 @@ Requests are named by their rows in the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from endcast.errors import InputError
+from endcast.forecaster import Forecaster
 from endcast.router.policy import BoolArray
 from endcast.survival import HAZARD_MAX, HAZARD_MIN, NO_CAP, CurveTable, IntArray, SurvivalBatch
+from endcast.types import Landmark, Request
 
 
 @runtime_checkable
@@ -104,6 +106,27 @@ class AtAdmission:
     def curves(self, row: IntArray, generated: IntArray) -> SurvivalBatch:
         """Made now, and conditioned on what was generated."""
         return self.make(row).advance(generated)
+
+
+@dataclass(frozen=True, eq=False)
+class FromForecaster:
+    """Whatever keeps the Forecaster protocol, such as a bundle; ``requests`` are the log's, by row.
+
+    Its state is left as it is: nothing that finishes in the simulation is observed.
+    """
+
+    name: str
+    forecaster: Forecaster
+    requests: Sequence[Request]
+    shared: None = None
+
+    def curves(self, row: IntArray, generated: IntArray) -> SurvivalBatch:
+        """One call of the forecaster for all of them."""
+        landmarks = [
+            Landmark(request=self.requests[r], generated_tokens=e)
+            for r, e in zip(row.tolist(), generated.tolist(), strict=True)
+        ]
+        return self.forecaster.forecast_batch(landmarks, 0)
 
 
 def kaplan_meier_curve(lengths: IntArray, ended: BoolArray) -> CurveTable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from endcast.router.entries import FIELDS
+from endcast.router.entries import FIELDS, read_only
 from endcast.survival import FloatArray, IntArray
 
 #: The row behind an entry's own: how many later arrivals have been placed before it.
@@ -25,9 +25,7 @@ class Pool:
 
     def _keep(self, columns: IntArray, arrival_s: FloatArray) -> None:
         self._columns, self._arrival_s = columns, arrival_s
-        self._columns_shown, self._arrival_s_shown = columns.view(), arrival_s.view()
-        self._columns_shown.flags.writeable = False
-        self._arrival_s_shown.flags.writeable = False
+        self._columns_shown, self._arrival_s_shown = read_only(columns), read_only(arrival_s)
 
     def __len__(self) -> int:
         return self._tail - self._head

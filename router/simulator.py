@@ -87,7 +87,7 @@ def simulate(
 ) -> SimulationReport:
     """What each policy would have done with this workload: each that uses forecasts with each source, in that order."""
     if settings.kv_capacity is not None:
-        _, oversized = workload.fitting(settings.kv_capacity)
+        oversized = int(workload.oversized(settings.kv_capacity).sum())
         raise SimulationError(
             "a finite KV capacity cannot be simulated: it needs preemption, which is not built yet "
             f"({oversized} of {len(workload)} requests would be refused, each larger than any worker)",
@@ -152,13 +152,7 @@ class _Plan:
             factor = 1.0 + _SEED_STRETCH * np.random.default_rng([seed, 1]).random()
             workload = workload.at(workload.arrival_s * factor)
         record = self._play(workload, name, source, seed, tell)
-        return figures(
-            record,
-            workers=self.settings.workers,
-            output=workload.output,
-            kv_per_slot=self.kv_per_slot,
-            rejected=0,
-        )
+        return figures(record, workers=self.settings.workers, kv_per_slot=self.kv_per_slot)
 
     def warm_up(self, name: str, source: ForecastSource | None) -> None:
         """Serve a few requests, so that compiling the kernels is not counted as time to decide."""
@@ -197,7 +191,7 @@ class _Plan:
             "kv_per_slot_tokens": self.kv_per_slot,
             "offered_rate": self.rate,
             "requests": len(self.workload),
-            "left_out": dict(self.workload.left_out),
+            "left_out": {reason.replace(" ", "_"): count for reason, count in self.workload.left_out.items()},
         }
 
 

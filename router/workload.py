@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -37,7 +38,7 @@ class Workload:
         if len(self) == 0:
             reasons = ", ".join(f"{count} with {reason}" for reason, count in self.left_out.items() if count)
             raise SimulationError(
-                "no request of the log can be simulated" + (f" ({reasons})" if reasons else ""),
+                f"no request of the log can be simulated{f' ({reasons})' if reasons else ''}",
                 hint="A simulation needs requests with prompt and output lengths",
             )
         if np.any(np.diff(self.arrival_s) < 0) or not np.all(np.isfinite(self.arrival_s)):
@@ -62,7 +63,7 @@ class Workload:
 
         Those without output (``output`` 0) and those of unknown prompt (−1) are left out and counted.
         """
-        counts = {"zero output tokens": int(np.sum(output <= 0)), "unknown prompt tokens": int(np.sum(prompt < 0))}
+        counts = {"no output": int(np.sum(output <= 0)), "unknown prompt": int(np.sum((prompt < 0) & (output > 0)))}
         kept = np.flatnonzero((output > 0) & (prompt >= 0))
         row = kept[np.argsort(arrival_s[kept], kind="stable")]
         return cls(
@@ -90,20 +91,22 @@ class Workload:
         """The same requests at other times (n,), in the same order."""
         return replace(self, arrival_s=arrival_s)
 
-    def fitting(self, capacity: int) -> tuple[Workload, int]:
-        """Without those whose prompt and output exceed ``capacity`` KV tokens, and how many these are."""
-        fits: BoolArray = self.prompt + self.output <= capacity
-        kept = np.flatnonzero(fits)
-        part = Workload(
+    def oversized(self, capacity: int) -> BoolArray:
+        """(n,), which requests come to hold more KV tokens than ``capacity``, prompt and output together."""
+        larger: BoolArray = self.prompt + self.output > capacity
+        return larger
+
+    def take(self, kept: BoolArray) -> Workload:
+        """Those requests only (a mask (n,)), in the same order."""
+        return replace(
+            self,
             row=self.row[kept],
             arrival_s=self.arrival_s[kept],
             prompt=self.prompt[kept],
             output=self.output[kept],
             supposed=self.supposed[kept],
-            prefix_blocks=tuple(self.prefix_blocks[i] for i in kept) if self.prefix_blocks else (),
-            left_out={**self.left_out, "more tokens than any worker holds": len(self) - len(kept)},
+            prefix_blocks=tuple(itertools.compress(self.prefix_blocks, kept)),
         )
-        return part, len(self) - len(kept)
 
 
 def _prefix_blocks(trace: Trace) -> tuple[IntArray, ...]:
