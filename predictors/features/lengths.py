@@ -31,6 +31,10 @@ def key_of(*parts: str | int | None) -> int | None:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()) >> 4
 
 
+#: Logs are summed in whole parts of this size: such sums never drift, whatever comes and goes.
+_PART = 2.0**-24
+
+
 class RecentLengths:
     """At most ``size`` lengths, oldest out first; a censored length is kept as a negative number."""
 
@@ -42,8 +46,8 @@ class RecentLengths:
         self.lengths: deque[int] = deque()
         self.events: IntVector = np.zeros(interval_of[-1] + 1, dtype=np.int32)
         self.requests: IntVector = np.zeros(interval_of[-1] + 1, dtype=np.int32)
-        self.sum_log = 0.0
-        self.sum_square = 0.0
+        self.sum_log = 0
+        self.sum_square = 0
 
     def push(self, tokens: int, ended: bool) -> None:
         """Take in one length ≥ 1."""
@@ -59,17 +63,16 @@ class RecentLengths:
         self.requests[interval] += by
         if signed > 0:
             self.events[interval] += by
-        log = math.log(tokens)
+        log = round(math.log(tokens) / _PART)
         self.sum_log += by * log
         self.sum_square += by * log * log
 
     def write(self, row: npt.NDArray[np.float32]) -> None:
         """Fill a raw row."""
         n, k = len(self.lengths), len(self.events)
-        mean = self.sum_log / n
         row[0] = n
-        row[1] = mean
-        row[2] = math.sqrt(max(self.sum_square / n - mean * mean, 0.0)) if n > 1 else math.nan
+        row[1] = self.sum_log / n * _PART
+        row[2] = math.sqrt(n * self.sum_square - self.sum_log**2) / n * _PART if n > 1 else math.nan
         row[3] = math.log(abs(self.lengths[-1]))
         row[STATISTICS : STATISTICS + k] = self.events
         row[STATISTICS + k :] = self.requests
