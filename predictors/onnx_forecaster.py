@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -153,15 +154,17 @@ class OnnxForecaster:
             self._pipeline.observe([completion])
 
     def snapshot(self) -> bytes:
-        """Memory and recalibration as MessagePack."""
-        return msgspec.msgpack.encode(
-            _State(self.bundle, self._pipeline.dump(), self._recalibration.dump()),
-        )
+        """Memory and recalibration as MessagePack, their digest in front."""
+        state = msgspec.msgpack.encode(_State(self.bundle, self._pipeline.dump(), self._recalibration.dump()))
+        return hashlib.sha256(state).digest() + state
 
     def restore(self, state: bytes) -> None:
         """Go back to a snapshot of this bundle; on error nothing changes."""
+        size = hashlib.sha256().digest_size
+        if hashlib.sha256(state[size:]).digest() != state[:size]:
+            raise BundleError("the snapshot is damaged: its digest differs")
         try:
-            decoded = msgspec.msgpack.decode(state, type=_State)
+            decoded = msgspec.msgpack.decode(state[size:], type=_State)
         except msgspec.DecodeError as error:
             raise BundleError(f"the snapshot is damaged: {error}") from None
         if decoded.bundle != self.bundle:

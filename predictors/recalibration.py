@@ -70,19 +70,23 @@ class Recalibration:
     def dump(self) -> object:
         """Its memory as plain values."""
         stacked = np.stack(list(self._logits)) if self._logits else np.empty((0, len(self._grid)), np.float32)
-        return [stacked.tobytes(), [list(outcome) for outcome in self._outcomes], self._since]
+        fitted = [self.calibration.slope, self.calibration.shift.tolist()]
+        return [stacked.tobytes(), [list(outcome) for outcome in self._outcomes], self._since, fitted]
 
     def load(self, memory: object) -> None:
-        """Take over a dumped memory; what was fitted is fitted again."""
+        """Take over a dumped memory, with what was fitted to it."""
         try:
-            data, outcomes, since = msgspec.convert(memory, tuple[bytes, list[tuple[int, bool]], int])
+            data, outcomes, since, (slope, shift) = msgspec.convert(memory, _Memory)
             logits = np.frombuffer(data, dtype=np.float32).reshape(len(outcomes), len(self._grid))
+            calibration = Calibration(self._grid.base_logit, slope, np.array(shift).reshape(len(self._grid)))
         except (msgspec.ValidationError, ValueError) as error:
             raise BundleError(f"the recalibration state is damaged: {error}") from None
-        if not np.isfinite(logits).all() or any(tokens < 1 for tokens, _ in outcomes):
+        numbers = (logits, calibration.slope, calibration.shift)
+        if not all(np.isfinite(part).all() for part in numbers) or any(tokens < 1 for tokens, _ in outcomes):
             raise BundleError("the recalibration state is damaged")
         self._logits = deque(logits, maxlen=WINDOW)
         self._outcomes = deque(outcomes, maxlen=WINDOW)
-        if len(outcomes) >= LEAST:
-            self._fit()
-        self._since = since
+        self._since, self.calibration = since, calibration
+
+
+_Memory = tuple[bytes, list[tuple[int, bool]], int, tuple[float, list[float]]]
