@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -109,9 +110,8 @@ class CurveStream:
 
     def close(self, *, end: EndReason | str, output_tokens: int, finished_s: float | None = None) -> None:
         """Tell the outcome, once."""
-        completion = Completion(
-            request=self._request, output_tokens=output_tokens, end=EndReason(end), finished_s=finished_s
-        )
+        reason = cast(EndReason, end)  # Completion takes its name as well, and checks it
+        completion = Completion(request=self._request, output_tokens=output_tokens, end=reason, finished_s=finished_s)
         if not self._closed:
             self._closed = True
             self._forecaster.observe([completion])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -223,9 +223,8 @@ class OnnxStream:
 
     def close(self, *, end: EndReason | str, output_tokens: int, finished_s: float | None = None) -> None:
         """Feed the outcome to the forecaster, once."""
-        completion = Completion(
-            request=self._request, output_tokens=output_tokens, end=EndReason(end), finished_s=finished_s
-        )
+        reason = cast(EndReason, end)  # Completion takes its name as well, and checks it
+        completion = Completion(request=self._request, output_tokens=output_tokens, end=reason, finished_s=finished_s)
         if not self._closed:
             self._closed = True
             self._forecaster.observe([completion])
