@@ -1,7 +1,8 @@
 """Calibration of hazards: a slope that trusts the model more or less, a shift a stretch of the grid.
 
-Fitted on the validation part by penalised maximum likelihood and kept only where it also helps on requests that it was
-not fitted on. log-odds → base + shift + slope · (log-odds − base), ``base`` the pooled curve's.
+log-odds → base + shift + slope · (log-odds − base), ``base`` the pooled curve's, fitted by penalised maximum likelihood.
+Training fits the slope alone, on its validation part; shifts follow the drift of a log and are fitted online, to the
+latest outcomes (``recalibration``): a shift that held on the validation part has often turned round by the next day.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from endcast.survival import FloatArray, IntArray
 
 #: Stretches of the grid that have a shift each, and the weight (in events) that pulls it to zero.
 STRETCHES, SHIFT_PENALTY, SLOPE_PENALTY = 6, 50.0, 50.0
+#: A penalty that leaves nothing to fit.
+FIXED = 1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,14 +59,17 @@ def fit_calibration(
     interval: IntArray,
     event: npt.NDArray[np.floating],
     weight: npt.NDArray[np.floating],
+    *,
+    shifts: bool = True,
 ) -> Calibration:
-    """The calibration of person-period rows: ``logits``, ``interval``, ``event``, ``weight`` each (r,)."""
+    """The calibration of person-period rows: ``logits``, ``interval``, ``event``, ``weight`` each (r,). Without
+    ``shifts`` only the slope is fitted."""
     stretch = stretches(base_hazard)
     design = np.zeros((len(logits), 1 + STRETCHES))
     design[:, 0] = logits - base[interval]
     design[np.arange(len(logits)), 1 + stretch[interval]] = 1.0
     prior = np.array([1.0] + [0.0] * STRETCHES)
-    penalty = np.array([SLOPE_PENALTY] + [SHIFT_PENALTY] * STRETCHES)
+    penalty = np.array([SLOPE_PENALTY] + [SHIFT_PENALTY if shifts else FIXED] * STRETCHES)
     theta = prior.copy()
     for _ in range(25):
         chance = 1.0 / (1.0 + np.exp(-(base[interval] + design @ theta)))

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 import endcast
-from endcast.datasets.trace import BoolArray, IntArray, Trace
+from endcast.datasets.trace import BoolArray, Trace
 from endcast.errors import TrainingError
 from endcast.predictors.bundle import SCHEMA_VERSION, Manifest, array_bytes, write_bundle
-from endcast.predictors.calibration import Calibration, fit_calibration, log_loss
-from endcast.predictors.features.pipeline import FeaturePipeline, join
+from endcast.predictors.calibration import Calibration
+from endcast.predictors.features.pipeline import FeaturePipeline
 from endcast.predictors.features.protocol import Columns, Float32Array
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.models import MODELS
@@ -25,6 +25,7 @@ from endcast.predictors.models.protocol import FittedModel, TrainingData
 from endcast.predictors.onnx_forecaster import HazardGraph
 from endcast.predictors.product_limit import product_limit
 from endcast.survival import FloatArray
+from endcast.training.calibrate import calibrate
 from endcast.training.fingerprints import sample
 from endcast.training.parity import golden_features, worst_difference
 from endcast.training.replay import replay
@@ -84,7 +85,7 @@ def train(
     pipeline = FeaturePipeline(groups, grid)
     data = _training_data(part, can_learn, pipeline, settings, tell, advance)
     fitted = family.fit(data)
-    calibration, validation = _calibrate(data, fitted)
+    calibration, validation = calibrate(data, fitted)
     final = family.refit(data, fitted)
     graph = finish(final.graph(), calibration)
     golden, difference = _check_parity(data, final, calibration, graph)
@@ -155,55 +156,13 @@ def _no_columns(rows: int, grid: IntervalGrid) -> Columns:
     return Columns(np.empty((rows, 0), np.float32), np.empty((rows, len(grid), 0), np.float32))
 
 
-def _rows_of(data: TrainingData, index: IntArray) -> Float32Array:
-    return join(Columns(data.features.values[index], data.features.intervals[index]))
-
-
-def _calibrate(data: TrainingData, fitted: FittedModel) -> tuple[Calibration, dict[str, Any]]:
-    """The calibration that the validation part supports: fitted on its first two thirds, kept if it helps on the last,
-    then fitted on all of it."""
-    grid, index = data.grid, data.validation
-    rows = data.rows(index)
-    position = np.searchsorted(index, rows.request)
-    logits = fitted.logits(_rows_of(data, index))[position, rows.interval]
-
-    def fitted_on(mask: BoolArray) -> Calibration:
-        return fit_calibration(
-            grid.base_logit, grid.base_hazard, logits[mask], rows.interval[mask], rows.event[mask], rows.weight[mask]
-        )
-
-    def loss(calibration: Calibration, mask: BoolArray) -> float:
-        k = rows.interval[mask]
-        z = calibration.base[k] + calibration.shift[k] + calibration.slope * (logits[mask] - calibration.base[k])
-        return float(log_loss(z, rows.event[mask], rows.weight[mask]).sum())
-
-    order = np.argsort(data.block[index], kind="stable")
-    rank = np.empty(len(index), dtype=np.int64)
-    rank[order] = np.arange(len(index))
-    late = rank[position] >= 2 * len(index) // 3
-    identity = Calibration.identity(grid.base_logit)
-    before, after = loss(identity, late), loss(fitted_on(~late), late)
-    kept = after < before
-    everything = np.ones(len(rows), dtype=bool)
-    calibration = fitted_on(everything) if kept else identity
-    pooled = float(log_loss(grid.base_logit[rows.interval], rows.event, rows.weight).sum())
-    report = {
-        "requests": len(index),
-        "log_loss_a_request": loss(identity, everything) / len(index),
-        "log_loss_a_request_kaplan_meier": pooled / len(index),
-        "calibration_kept": kept,
-        "calibration_gain_on_last_third": (before - after) / max(len(index) // 3, 1),
-    }
-    return calibration, report
-
-
 def _check_parity(
     data: TrainingData, final: FittedModel, calibration: Calibration, graph: bytes
 ) -> tuple[Float32Array, float]:
     """Golden features, and the worst difference between the graph and the native model on hard inputs."""
     rng = np.random.default_rng(data.seed)
     drawn = np.sort(rng.permutation(len(data.lengths))[:256])
-    features = _rows_of(data, drawn)
+    features = data.vectors(drawn)
 
     def native(inputs: Float32Array) -> FloatArray:
         hazards: FloatArray = 1.0 / (1.0 + np.exp(-calibration.apply(final.logits(inputs))))

@@ -65,6 +65,8 @@ class FeaturePipeline:
 
     def features(self, requests: Sequence[Request]) -> Float32Array:
         """(n, F), the vectors of these requests from what is remembered now."""
+        if not self.groups:
+            return np.empty((len(requests), 0), np.float32)
         return join(self.transform(self.collect(requests)))
 
     def observe(self, completions: Sequence[Completion]) -> None:
@@ -101,10 +103,12 @@ class _Memory(msgspec.Struct):
 
 def join(columns: Columns) -> Float32Array:
     """(n, F) from values (n, f) and intervals (n, K, c)."""
-    return np.concatenate([columns.values, columns.intervals.reshape(len(columns.intervals), -1)], axis=1)
+    rows, intervals, each = columns.intervals.shape
+    return np.concatenate([columns.values, columns.intervals.reshape(rows, intervals * each)], axis=1)
 
 
 def split(features: Float32Array, values: int, intervals: int) -> Columns:
     """The inverse of ``join`` for ``values`` = f columns and ``intervals`` = K."""
-    rest = features[:, values:].reshape(len(features), intervals, -1)
+    each = (features.shape[1] - values) // intervals
+    rest = features[:, values:].reshape(len(features), intervals, each)
     return Columns(features[:, :values], rest)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from endcast.datasets.person_period import PersonPeriods, person_periods
+from endcast.predictors.features.pipeline import join
 from endcast.predictors.features.protocol import Columns, Float32Array
 from endcast.predictors.grid import IntervalGrid
 from endcast.survival import FloatArray, IntArray
@@ -48,6 +49,10 @@ class TrainingData:
         """Person-period rows of these requests; ``request`` indexes all n."""
         rows = person_periods(self.lengths[index], self.ended[index], self.grid.edges)
         return PersonPeriods(index[rows.request], rows.interval, rows.event, rows.weight)
+
+    def vectors(self, index: IntArray) -> Float32Array:
+        """(len(index), F), feature vectors of these requests."""
+        return join(Columns(self.features.values[index], self.features.intervals[index]))
 
     @property
     def everything(self) -> IntArray:
