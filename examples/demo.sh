@@ -12,8 +12,8 @@ show() { printf '$ %s\n' "$*"; "$@"; }
 mkdir -p "$folder"
 rm -f "$log"
 
-step "A log of 20,000 requests with prompts and known hazards"
-show endcast trace synth --requests 20000 --seed 1 --out "$log"
+step "A log of 8,000 requests with prompts and known hazards"
+show endcast trace synth --requests 8000 --seed 1 --out "$log"
 show endcast trace describe "$log"
 
 step "Train on its first 70 %, by time"
