@@ -153,8 +153,8 @@ def _rename(ids: Hashes, lines: IntArray, keep: BoolArray, tally: Tally) -> dict
 
 
 def _count_unordered(arrivals: IntArray, lines: IntArray, tally: Tally) -> None:
-    late = arrivals < np.maximum.accumulate(arrivals)
-    tally.repair("out of order of arrival: sorted", lines[late])
+    """Count the rows that arrived before the row above them; one stray counts once, however far it is off."""
+    tally.repair("out of order of arrival: sorted", lines[1:][arrivals[1:] < arrivals[:-1]])
 
 
 def _repeats(hashes: Hashes) -> BoolArray:

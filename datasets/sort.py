@@ -17,7 +17,7 @@ from endcast.datasets.order import Plan
 from endcast.datasets.schema import SCHEMA
 from endcast.datasets.trace import IntArray
 
-BUCKET_BYTES = 1 << 28
+BUCKET_BYTES = 1 << 26
 MOST_BUCKETS = 200  # each is an open file
 
 

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from endcast.datasets.clean import LogRows
+from endcast.datasets.csv_rows import csv_header
 from endcast.datasets.files import PARQUET_MAGIC, LogFile
+from endcast.datasets.json_records import json_records
 from endcast.datasets.report import Tally
-from endcast.datasets.text import csv_header, first_character, json_records
+from endcast.datasets.text import first_character
 from endcast.errors import TraceError
 
 SAMPLE_RECORDS = 5

@@ -21,9 +21,9 @@ from endcast.datasets.estimate import estimate_prompt_tokens, estimate_tokens, n
 from endcast.datasets.files import LogFile
 from endcast.datasets.formats.base import Sample
 from endcast.datasets.formats.tables import BATCH_CHARACTERS, BATCH_RECORDS, need_json, to_json
+from endcast.datasets.json_records import json_records
 from endcast.datasets.messages import text_of
 from endcast.datasets.report import Tally
-from endcast.datasets.text import json_records
 from endcast.datasets.times import Unit, instant
 from endcast.types import EndReason
 

@@ -9,9 +9,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from endcast.datasets.csv_rows import csv_batches, csv_header
 from endcast.datasets.files import LogFile
+from endcast.datasets.json_records import Record, json_records
 from endcast.datasets.report import Tally
-from endcast.datasets.text import Record, csv_batches, csv_header, first_character, json_records
+from endcast.datasets.text import first_character
 from endcast.datasets.trace import IntArray
 from endcast.errors import TraceError
 

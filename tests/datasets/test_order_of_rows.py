@@ -39,15 +39,15 @@ def test_sorting_on_disk_equals_sorting_in_memory(
 
 
 def test_many_buckets_are_dealt_and_none_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sort, "BUCKET_BYTES", 1 << 12)
+    monkeypatch.setattr(sort, "BUCKET_BYTES", 1 << 11)
     rng = np.random.default_rng(0)
-    arrivals = rng.permutation(20_000)
+    arrivals = rng.permutation(6_000)
     log, out = tmp_path / "log", tmp_path / "out"
     log.write_text("request_id,arrival_us,output_tokens\n" + "".join(f"r{a},{a},{a % 7 + 1}\n" for a in arrivals))
     convert(log, out)
     trace = read(out).trace
-    assert (trace.arrival_ns == np.arange(20_000) * 1000).all()
-    assert (trace.output_tokens == np.arange(20_000) % 7 + 1).all()
+    assert (trace.arrival_ns == np.arange(6_000) * 1000).all()
+    assert (trace.output_tokens == np.arange(6_000) % 7 + 1).all()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["log", "out"]
 
 
