@@ -16,12 +16,18 @@ from onnx import helper
 
 from endcast.errors import TrainingError
 
+#: LightGBM takes what is this near to zero for zero, the bound included.
+ZERO = np.float32(1e-35)
+
 
 def round_down(threshold: float) -> float:
-    """The largest finite float32 that is not above ``threshold``; LightGBM's "any finite value" lies beyond them all."""
+    """The float32 that float32 values compare with as LightGBM compares them with ``threshold``: the largest that is not
+    above it, be it beyond them all ("any finite value"); a threshold that parts zero from what is below parts it there."""
+    if -float(ZERO) <= threshold < 0.0:
+        return float(np.nextafter(-ZERO, np.float32(-np.inf)))
     with np.errstate(over="ignore"):
         near = np.float32(threshold)
-    return float(np.nextafter(near, np.float32(-np.inf)) if float(near) > threshold else near)
+        return float(np.nextafter(near, np.float32(-np.inf)) if float(near) > threshold else near)
 
 
 class _Attributes:
