@@ -1,0 +1,60 @@
+"""Small bundles that many tests look at: each model family is trained once a session, on one synthetic log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from endcast.datasets.synth import SynthLog, SynthSettings, synthesize
+from endcast.predictors.models import MODELS
+from endcast.training.train import Settings, Trained, train
+
+#: What makes a family quick enough for tests.
+QUICK: Mapping[str, Mapping[str, Any]] = MappingProxyType({"lightgbm": {"rounds": 20}})
+
+
+@pytest.fixture(scope="session")
+def small_log() -> SynthLog:
+    """1,200 requests with texts, over six days."""
+    return synthesize(SynthSettings(requests=1_200, seed=3, text=True, hours=144.0))
+
+
+@pytest.fixture(scope="session")
+def quick_settings() -> Callable[..., Settings]:
+    """A function that gives settings to train a family in seconds."""
+
+    def settings(model: str, **more: Any) -> Settings:
+        return Settings(**{"model": model, "intervals": 24, "options": QUICK.get(model, {}), **more})
+
+    return settings
+
+
+@pytest.fixture(scope="session")
+def bundle_of(
+    small_log: SynthLog, quick_settings: Callable[..., Settings], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Trained]:
+    """A function that gives the bundle of a model family, trained on ``small_log`` when first asked for."""
+    made: dict[str, Trained] = {}
+
+    def bundle(model: str) -> Trained:
+        if model not in made:
+            out = tmp_path_factory.mktemp("bundles") / model
+            made[model] = train(small_log.trace, quick_settings(model), out)
+        return made[model]
+
+    return bundle
+
+
+@pytest.fixture(scope="session", params=list(MODELS))
+def trained(request: pytest.FixtureRequest, bundle_of: Callable[[str], Trained]) -> Trained:
+    """The bundle of every registered model family, one after the other."""
+    return bundle_of(request.param)
+
+
+@pytest.fixture(scope="session")
+def boosted(bundle_of: Callable[[str], Trained]) -> Trained:
+    """The default family's bundle."""
+    return bundle_of("lightgbm")
