@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -102,6 +103,27 @@ def as_text(column: pa.Array) -> pa.Array:
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return column.cast(pa.string())
     return column
+
+
+def plain_values(column: Column) -> list[Any]:
+    """A column as Python values; times as ISO texts, since Python's own have no nanoseconds and end in 9999."""
+    if not isinstance(column, pa.Array):
+        return list(column)
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
+        column = column.cast(pa.string())
+    elif pa.types.is_struct(kind):
+        parts = [plain_values(column.field(i)) for i in range(kind.num_fields)]
+        names = [kind.field(i).name for i in range(kind.num_fields)]
+        told = column.is_valid().to_pylist()
+        rows = zip(*parts, strict=True) if parts else [()] * len(column)
+        return [dict(zip(names, row, strict=True)) if t else None for row, t in zip(rows, told, strict=True)]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        items, sizes = plain_values(column.flatten()), column.value_lengths().to_pylist()
+        ends = accumulate(size or 0 for size in sizes)
+        return [None if n is None else items[end - n : end] for n, end in zip(sizes, ends, strict=True)]
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def _counts(rows: LogRows, name: str, sieve: _Sieve) -> IntArray:
@@ -213,7 +235,7 @@ def _text(column: Column | None, size: int) -> pa.Array:
     if not isinstance(column, pa.Array):
         return pa.array([v if isinstance(v, str) or v is None else _word(v) for v in column], pa.string())
     column = as_text(column)
-    return column if pa.types.is_string(column.type) else _text(column.to_pylist(), size)
+    return column if pa.types.is_string(column.type) else _text(plain_values(column), size)
 
 
 def _word(value: object) -> str | None:

@@ -12,9 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
-import pyarrow as pa
 
-from endcast.datasets.clean import Column
+from endcast.datasets.clean import Column, plain_values
 from endcast.datasets.messages import text_of
 from endcast.datasets.report import Tally
 from endcast.datasets.trace import IntArray
@@ -56,20 +55,16 @@ def estimated_columns(columns: Mapping[str, Column], lines: IntArray, tally: Tal
     made = dict(columns)
     estimated = []
     if "output_tokens" not in columns and "output" in columns:
-        made["output_tokens"] = [_or_none(text) for text in _texts(columns["output"])]
+        made["output_tokens"] = [_or_none(text) for text in plain_values(columns["output"])]
         estimated.append("output_tokens")
     if "prompt_tokens" not in columns and ("prompt" in columns or "messages" in columns):
         none = [None] * len(lines)
-        prompts = _texts(columns["prompt"]) if "prompt" in columns else none
-        chats = _texts(columns["messages"]) if "messages" in columns else none
+        prompts = plain_values(columns["prompt"]) if "prompt" in columns else none
+        chats = plain_values(columns["messages"]) if "messages" in columns else none
         made["prompt_tokens"] = [_prompt(p, c) for p, c in zip(prompts, chats, strict=True)]
         estimated.append("prompt_tokens")
     note_estimates(estimated, tally)
     return made
-
-
-def _texts(column: Column) -> list[object]:
-    return list(column.to_pylist() if isinstance(column, pa.Array) else column)
 
 
 def _or_none(text: object) -> int | None:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from endcast.datasets.trace import BoolArray, IntArray
 
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _DIGITS = r"^\d{1,18}(\.0*)?$"
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 _BLANK = frozenset(("", "null", "none", "nan", "na", "n/a", "-"))
@@ -30,14 +32,12 @@ class Numbers:
 
 def whole_number(value: object) -> int | None:
     """``value`` as an integer, cut to 64 bits; ``None`` if it is none (a truth value is none, ``2.5`` is none)."""
-    if isinstance(value, bool):
+    if isinstance(value, bool) or is_blank(value):
         return None
-    if isinstance(value, int):
-        return max(-(1 << 63), min(value, (1 << 63) - 1))
-    if isinstance(value, float):
-        if math.isinf(value):
-            return (1 << 63) - 1 if value > 0 else -(1 << 63)
-        return whole_number(int(value)) if value.is_integer() else None
+    if isinstance(value, int | float | Decimal):
+        if not _LEAST <= value <= _MOST:  # infinity too, and Decimals with more digits than anybody can write out
+            return _MOST if value > 0 else _LEAST
+        return min(int(value), _MOST) if value == int(value) else None
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         digits = value.strip().partition(".")[0]
         return whole_number(int(digits) if len(digits) < 30 else float(digits))
@@ -48,7 +48,7 @@ def is_blank(value: object) -> bool:
     """Whether ``value`` stands for "not told": null, NaN, or a text such as ``""`` or ``null``."""
     return (
         value is None
-        or (isinstance(value, float) and math.isnan(value))
+        or (isinstance(value, float | Decimal) and math.isnan(value))
         or (isinstance(value, str) and value.strip().lower() in _BLANK)
     )
 

@@ -133,7 +133,7 @@ def convert(
 ) -> ReadReport:
     """Write the log at ``path`` to ``out`` as a canonical trace, the same rows as ``read``; a log of any size.
 
-    Memory stays bounded but for 32 bytes a row. On failure nothing is left behind.
+    Memory stays bounded but for about 110 bytes a row while their order is decided. On failure nothing is left behind.
     """
     out = Path(out)
     with (

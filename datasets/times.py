@@ -47,12 +47,12 @@ def instant(value: object, unit: Unit = Unit.GUESS) -> int | None:
         text = value.strip()
         found = _ISO.fullmatch(text)
         return _from_iso(found) if found else _from_number(text, unit)
-    if isinstance(value, bool) or not isinstance(value, int | float | datetime):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | datetime):
         return None
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return (aware - _EPOCH) // timedelta(microseconds=1) * 1000
-    return _from_number(repr(value), unit)  # a float's shortest digits, not its binary expansion
+    return _from_number(str(value), unit)  # a float's shortest digits, not its binary expansion
 
 
 def _from_iso(found: re.Match[str]) -> int | None:
@@ -90,9 +90,11 @@ def _guess(number: Decimal) -> Unit:
 def instants(values: pa.Array | Sequence[object], unit: Unit = Unit.GUESS) -> tuple[IntArray, BoolArray, BoolArray]:
     """Nanoseconds (n,), which of ``values`` are given (not null, not blank), and which of those could be read."""
     if isinstance(values, pa.Array) and pa.types.is_timestamp(values.type):
-        filled = values.cast(pa.timestamp("ns", values.type.tz), safe=False).cast(pa.int64()).fill_null(0)
         given = np.asarray(values.is_valid())
-        return np.asarray(filled, dtype=np.int64), given, given
+        factor = 10 ** Unit[values.type.unit.upper()]
+        moments = np.asarray(values.cast(pa.int64()).fill_null(0))
+        fits = (moments <= _MOST_NS // factor) & (moments >= -(_MOST_NS // factor))
+        return np.where(fits, moments, 0) * factor, given, given & fits
     if isinstance(values, pa.Array) and pa.types.is_string(values.type):
         return _text_instants(values, unit)
     return _each_instant(values.to_pylist() if isinstance(values, pa.Array) else values, unit)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from endcast.datasets.clean import LogRows
+from endcast.datasets.clean import LogRows, plain_values
 from endcast.datasets.csv_rows import csv_header
 from endcast.datasets.files import PARQUET_MAGIC, LogFile
 from endcast.datasets.json_records import json_records
@@ -24,7 +24,7 @@ SAMPLE_RECORDS = 5
 @dataclass(frozen=True)
 class Sample:
     """The beginning of a log. ``kind`` is ``parquet``, ``csv``, ``json`` or ``unknown``; ``names`` are the columns of
-    a table, ``records`` the first objects of a JSON log, ``metadata`` a Parquet file's own."""
+    a table, ``records`` the first objects of a JSON log or rows of a Parquet file, ``metadata`` the latter's own."""
 
     kind: str
     names: frozenset[str] = frozenset()
@@ -55,8 +55,11 @@ def take_sample(log: LogFile) -> Sample:
     """Look at the beginning of a log; ``TraceError`` if it is compressed and damaged there."""
     head = log.stream().read(4096)
     if head[:4] == PARQUET_MAGIC:
-        schema = parquet_file(log).schema_arrow
-        return Sample("parquet", names=frozenset(schema.names), metadata=schema.metadata or {})
+        file = parquet_file(log)
+        schema = file.schema_arrow
+        first = next(parquet_rows(log, file, batch_rows=SAMPLE_RECORDS), None)
+        records = () if first is None else tuple(plain_values(first.to_struct_array()))
+        return Sample("parquet", names=frozenset(schema.names), records=records, metadata=schema.metadata or {})
     if not head.strip() or b"\0" in head:
         return Sample("unknown")
     if first_character(log) in ("[", "{"):
@@ -72,3 +75,17 @@ def parquet_file(log: LogFile) -> pq.ParquetFile:
     except (pa.ArrowException, OSError) as error:
         message = f"{log.path} is no whole Parquet file ({error})"
         raise TraceError(message, hint="It may be cut off: write or copy it again") from error
+
+
+def parquet_rows(
+    log: LogFile, file: pq.ParquetFile, *, batch_rows: int, columns: list[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Batches of a Parquet file, all columns or those named; ``TraceError`` if it is damaged inside."""
+    done = 0
+    try:
+        for batch in file.iter_batches(batch_size=batch_rows, columns=columns, use_threads=False):
+            yield batch
+            done += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        message = f"{log.path}, after row {done}: the Parquet file is damaged ({error})"
+        raise TraceError(message, hint="Write or copy the file again") from error

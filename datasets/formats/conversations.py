@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from endcast.datasets.clean import LogRows
 from endcast.datasets.estimate import FRAME_TOKENS, estimate_tokens, note_estimates
 from endcast.datasets.files import LogFile
 from endcast.datasets.formats.base import Sample
-from endcast.datasets.formats.tables import BATCH_CHARACTERS, BATCH_RECORDS, need_json, to_json
-from endcast.datasets.json_records import json_records
+from endcast.datasets.formats.tables import expanded, records_of, to_json
 from endcast.datasets.messages import text_of
 from endcast.datasets.report import Tally
-from endcast.datasets.times import Unit, instant
+from endcast.datasets.times import instant
 from endcast.datasets.trace import NS_PER_S, supposed_service_s
 
 _LISTS = ("conversation", "conversations", "messages", "items")
@@ -61,40 +59,18 @@ _COUNTS = ("prompt_tokens", "output_tokens")
 @dataclass(frozen=True)
 class _Conversations:
     name: str = "conversations"
-    summary: str = "ShareGPT, LMSYS-Chat-1M or WildChat conversations (JSON, JSON Lines)"
+    summary: str = "ShareGPT, LMSYS-Chat-1M or WildChat conversations (JSON, JSON Lines, Parquet)"
 
     def detect(self, sample: Sample) -> bool:
         taken = ("output_tokens", "output", "response", "request", "choices")
-        return (
-            sample.kind == "json"
-            and bool(sample.records)
-            and all(
-                _turns(record) is not None and not any(name in record for name in taken) for record in sample.records
-            )
+        return bool(sample.records) and all(
+            _turns(record) is not None and not any(name in record for name in taken) for record in sample.records
         )
 
     def rows(self, log: LogFile, tally: Tally, columns: Mapping[str, str]) -> Iterator[LogRows]:
-        need_json(log, self.name)
         note_estimates(_COUNTS, tally)
-        held: list[dict[str, Any]] = []
-        lines: list[int] = []
-        characters = 0
-        for record in json_records(log, tally):
-            requests = _requests(record.value, record.line, tally)
-            held += requests
-            lines += [record.line] * len(requests)
-            characters += sum(len(request["messages"]) for request in requests)
-            if len(held) >= BATCH_RECORDS or characters > BATCH_CHARACTERS:
-                yield _rows(held, lines)
-                log.tell_progress()
-                held, lines, characters = [], [], 0
-        if held:
-            yield _rows(held, lines)
-
-
-def _rows(requests: Sequence[Mapping[str, Any]], lines: Sequence[int]) -> LogRows:
-    found = {name: [request.get(name) for request in requests] for name in _COLUMNS}
-    return LogRows(np.asarray(lines, dtype=np.int64), found, units={"arrival": Unit.NS, "finished": Unit.NS})
+        records = records_of(log, tally, self.name)
+        yield from expanded(log, records, lambda record: _requests(record.value, record.line, tally), _COLUMNS)
 
 
 def _turns(record: Mapping[str, Any]) -> list[dict[str, Any]] | None:

@@ -16,10 +16,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from endcast.datasets.clean import Column, LogRows, as_text, note_zones
+from endcast.datasets.clean import Column, LogRows, as_text, note_zones, plain_values
 from endcast.datasets.estimate import estimated_columns
 from endcast.datasets.files import PARQUET_MAGIC, LogFile
-from endcast.datasets.formats.base import Sample, parquet_file
+from endcast.datasets.formats.base import Sample, parquet_file, parquet_rows
 from endcast.datasets.formats.mooncake import block_ids
 from endcast.datasets.formats.tables import CsvColumns, attributes, record_batches, to_json
 from endcast.datasets.report import Tally
@@ -73,18 +73,13 @@ def _tables(log: LogFile, tally: Tally) -> Iterator[tuple[IntArray, dict[str, Co
 
 def parquet_batches(log: LogFile, tally: Tally, names: Sequence[str]) -> Iterator[tuple[IntArray, dict[str, Column]]]:
     """Rows numbered from 1, and the columns ``names`` of a Parquet file."""
-    file = parquet_file(log)
     tally.numbering = "row"
     done = 0
-    try:
-        for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS, columns=list(names)):
-            tally.read(batch.num_rows)
-            log.tell_progress()
-            yield np.arange(done + 1, done + batch.num_rows + 1), dict(zip(batch.schema.names, batch, strict=True))
-            done += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        message = f"{log.path}, after row {done}: the Parquet file is damaged ({error})"
-        raise TraceError(message, hint="Write or copy the file again") from error
+    for batch in parquet_rows(log, parquet_file(log), batch_rows=PARQUET_BATCH_ROWS, columns=list(names)):
+        tally.read(batch.num_rows)
+        log.tell_progress()
+        yield np.arange(done + 1, done + batch.num_rows + 1), dict(zip(batch.schema.names, batch, strict=True))
+        done += batch.num_rows
 
 
 def rename(found: Mapping[str, Column], columns: Mapping[str, str], log: LogFile) -> dict[str, Column]:
@@ -126,7 +121,7 @@ def _json_columns(columns: Mapping[str, Column], lines: IntArray, tally: Tally) 
     for name in _JSON_COLUMNS:
         if name in columns:
             kind = list if name == "messages" else dict
-            values = _pylist(columns[name])
+            values = plain_values(columns[name])
             texts = [_json_text(value, kind) for value in values]
             wrong = [t is None and v not in (None, "") for t, v in zip(texts, values, strict=True)]
             tally.repair(f"{name} is no JSON {kind.__name__}: taken as not told", lines[np.asarray(wrong, dtype=bool)])
@@ -148,7 +143,7 @@ def _json_text(value: object, kind: type) -> str | None:
 
 
 def _block_lists(column: Column, lines: IntArray, tally: Tally) -> list[object]:
-    values = [_decoded(value) for value in _pylist(column)]
+    values = [_decoded(value) for value in plain_values(column)]
     blocks: list[object] = [block_ids(value) for value in values]
     wrong = [b is None and v not in (None, "") for b, v in zip(blocks, values, strict=True)]
     tally.repair("prefix_blocks is no list of whole numbers: taken as not told", lines[np.asarray(wrong, dtype=bool)])
@@ -167,15 +162,11 @@ def _decoded(value: object) -> object:
 def _merged_attributes(own: Column | None, others: Mapping[str, Column]) -> dict[str, Column]:
     if own is None or not others:
         return dict(attributes(others))
-    base: list[dict[str, Any]] = [msgspec.json.decode(v) if v else {} for v in _pylist(own)]
-    extra = [_pylist(column) for column in others.values()]
+    base: list[dict[str, Any]] = [msgspec.json.decode(v) if v else {} for v in plain_values(own)]
+    extra = [plain_values(column) for column in others.values()]
     names = list(others)
     merged = [dict(zip(names, v, strict=True)) | b for b, v in zip(base, zip(*extra, strict=True), strict=True)]
     return {"attributes": pa.array([to_json(m) for m in merged], pa.string())}
-
-
-def _pylist(column: Column) -> list[Any]:
-    return column.to_pylist() if isinstance(column, pa.Array) else list(column)
 
 
 GENERIC = _Generic()

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from endcast.datasets.clean import LogRows, note_zones
 from endcast.datasets.completions import Choice, choices_of, joined_chunks, shared_out
 from endcast.datasets.estimate import estimate_prompt_tokens, estimate_tokens, note_estimates
 from endcast.datasets.files import LogFile
 from endcast.datasets.formats.base import Sample
-from endcast.datasets.formats.tables import BATCH_CHARACTERS, BATCH_RECORDS, need_json, to_json
-from endcast.datasets.json_records import json_records
+from endcast.datasets.formats.tables import expanded, records_of, to_json
 from endcast.datasets.messages import text_of
 from endcast.datasets.report import Tally
 from endcast.datasets.times import Unit, instant
@@ -54,31 +52,13 @@ class _OpenAi:
     summary: str = "OpenAI-style requests with responses (JSON Lines)"
 
     def detect(self, sample: Sample) -> bool:
-        if sample.kind != "json" or not sample.records or any("output_tokens" in r for r in sample.records):
+        if not sample.records or any("output_tokens" in r for r in sample.records):
             return False
         return all(_bodies(record) is not None for record in sample.records)
 
     def rows(self, log: LogFile, tally: Tally, columns: Mapping[str, str]) -> Iterator[LogRows]:
-        need_json(log, self.name)
-        held: list[dict[str, Any]] = []
-        lines: list[int] = []
-        characters = 0
-        for record in json_records(log, tally):
-            rows = _rows_of(record.value, record.line, tally)
-            held += rows
-            lines += [record.line] * len(rows)
-            characters += sum(len(row.get("messages") or row.get("prompt") or "") for row in rows)
-            if len(held) >= BATCH_RECORDS or characters > BATCH_CHARACTERS:
-                yield _log_rows(held, lines)
-                log.tell_progress()
-                held, lines, characters = [], [], 0
-        if held:
-            yield _log_rows(held, lines)
-
-
-def _log_rows(held: Sequence[Mapping[str, Any]], lines: Sequence[int]) -> LogRows:
-    found = {name: [row.get(name) for row in held] for name in _COLUMNS}
-    return LogRows(np.asarray(lines, dtype=np.int64), found, units={"arrival": Unit.NS, "finished": Unit.NS})
+        records = records_of(log, tally, self.name)
+        yield from expanded(log, records, lambda record: _rows_of(record.value, record.line, tally), _COLUMNS)
 
 
 def _bodies(record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], bool] | None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from endcast.datasets.clean import LogRows, plain_values
 from endcast.datasets.csv_rows import csv_batches, csv_header
-from endcast.datasets.files import LogFile
+from endcast.datasets.files import PARQUET_MAGIC, LogFile
+from endcast.datasets.formats.base import parquet_file, parquet_rows
 from endcast.datasets.json_records import Record, json_records
 from endcast.datasets.report import Tally
 from endcast.datasets.text import first_character
+from endcast.datasets.times import Unit
 from endcast.datasets.trace import IntArray
 from endcast.errors import TraceError
 
@@ -76,11 +79,50 @@ def _batch(batch: list[Record], log: LogFile, tally: Tally) -> tuple[IntArray, l
     return np.asarray([record.line for record in batch], dtype=np.int64), [record.value for record in batch]
 
 
+def records_of(log: LogFile, tally: Tally, name: str) -> Iterator[Record]:
+    """The objects of a JSON log, or the rows of a Parquet file; ``name`` is the format that expects them."""
+    if log.stream().read(len(PARQUET_MAGIC)) != PARQUET_MAGIC:
+        need_json(log, name)
+        yield from json_records(log, tally)
+        return
+    tally.numbering = "row"
+    number = 0
+    for batch in parquet_rows(log, parquet_file(log), batch_rows=BATCH_RECORDS // 8):
+        for value in plain_values(batch.to_struct_array()):
+            number += 1
+            yield Record(number, value)
+
+
+def expanded(
+    log: LogFile, records: Iterable[Record], expand: Callable[[Record], list[dict[str, Any]]], columns: Sequence[str]
+) -> Iterator[LogRows]:
+    """Rows of ``columns`` that ``expand`` makes of each record, in batches of bounded size; times are nanoseconds."""
+    held: list[dict[str, Any]] = []
+    lines: list[int] = []
+    characters = 0
+    for record in records:
+        rows = expand(record)
+        held += rows
+        lines += [record.line] * len(rows)
+        characters += sum(len(row.get(name) or "") for row in rows for name in ("messages", "prompt", "output"))
+        if len(held) >= BATCH_RECORDS or characters > BATCH_CHARACTERS:
+            yield _expanded(held, lines, columns)
+            log.tell_progress()
+            held, lines, characters = [], [], 0
+    if held:
+        yield _expanded(held, lines, columns)
+
+
+def _expanded(held: list[dict[str, Any]], lines: list[int], columns: Sequence[str]) -> LogRows:
+    found = {name: [row.get(name) for row in held] for name in columns}
+    return LogRows(np.asarray(lines, dtype=np.int64), found, units={"arrival": Unit.NS, "finished": Unit.NS})
+
+
 def attributes(columns: Mapping[str, pa.Array | list[object]]) -> dict[str, pa.Array]:
     """The canonical ``attributes`` column: a JSON object a row of all ``columns``, without nulls and blanks."""
     if not columns:
         return {}
-    lists = [column.to_pylist() if isinstance(column, pa.Array) else column for column in columns.values()]
+    lists = [plain_values(column) for column in columns.values()]
     names = list(columns)
     return {"attributes": pa.array([to_json(dict(zip(names, v, strict=True))) for v in zip(*lists, strict=True)])}
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,3 +138,27 @@ def test_estimates_grow_with_the_text(one: str, other: str) -> None:
     assert max(estimate_tokens(one), estimate_tokens(other)) <= estimate_tokens(one + other)
     assert estimate_tokens(one + other) <= estimate_tokens(one) + estimate_tokens(other)
     assert (estimate_tokens(one) == 0) == (one == "")
+
+
+def test_conversations_come_as_parquet_too(tmp_path: Path) -> None:
+    """As LMSYS-Chat-1M and WildChat are published: nested lists, times with any resolution."""
+    moment = datetime(2023, 4, 9, 0, 1, tzinfo=UTC)
+    turn = pa.struct([("role", pa.string()), ("content", pa.string()), ("timestamp", pa.timestamp("ns", "UTC"))])
+    turns = pa.array(
+        [
+            [
+                {"role": "user", "content": "q", "timestamp": None},
+                {"role": "assistant", "content": "a", "timestamp": moment},
+            ],
+            [{"role": "user", "content": "nobody answers", "timestamp": None}],
+        ],
+        pa.list_(turn),
+    )
+    moved = pa.compute.add(pa.array([moment] * 2, pa.timestamp("ns", "UTC")), pa.scalar(1, pa.duration("ns")))
+    path = tmp_path / "log"
+    pq.write_table(pa.table({"conversation_hash": ["w1", "w2"], "conversation": turns, "timestamp": moved}), path)
+    reading = read(path)
+    assert reading.report.format == "conversations"
+    assert reading.trace.table.column("request_id").to_pylist() == ["w1#1"]
+    assert reading.trace.table.column("finished_ns").to_pylist() == [1_680_998_460 * 10**9]
+    assert (reading.report.numbering, reading.report.dropped["no answer in the conversation"].first) == ("row", (2,))

@@ -106,7 +106,8 @@ def test_parquet_columns_of_many_types(tmp_path: Path) -> None:
             "session": pa.array([17], pa.int16()),
             "output": pa.array(["abc"], pa.large_string()),
             "prefix_blocks": pa.array([[1, 2]], pa.large_list(pa.int32())),
-            "when": pa.array([datetime(2023, 11, 14)], pa.timestamp("ns")),
+            "when": pa.array([1_700_000_000_123_456_789], pa.timestamp("ns")),
+            "parts": pa.array([{"a": [None, {"b": 5}]}]),
         }
     )
     path = tmp_path / "log"
@@ -116,7 +117,8 @@ def test_parquet_columns_of_many_types(tmp_path: Path) -> None:
     assert (row["prompt_tokens"], row["output_tokens"], row["max_tokens"]) == (7, 3, None)
     assert (row["model"], row["session"], row["output"], row["prefix_blocks"]) == ("m", "17", "abc", [1, 2])
     assert row["request_id"] == "1"
-    assert "2023-11-14" in row["attributes"]
+    attributes = msgspec.json.decode(row["attributes"])
+    assert attributes == {"when": "2023-11-14 22:13:20.123456789", "parts": {"a": [None, {"b": 5}]}}
 
 
 def test_outputs_without_counts_are_estimated(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -33,6 +33,7 @@ from endcast.datasets.times import Unit, format_ns, has_offset, instant, instant
         ("19440110.0", 19_440_110_000_000_000),
         (1700000000.123456, 1_700_000_000_123_456_000),
         (0, 0),
+        (Decimal("1.123456789"), 1_123_456_789),
         (datetime(2024, 5, 10, tzinfo=timezone(timedelta(hours=2))), 1_715_292_000_000_000_000),
     ],
 )
@@ -109,12 +110,20 @@ def test_format_is_read_back(moment: int) -> None:
     assert instant(format_ns(moment)) == moment
 
 
-def test_parquet_time_stamps_of_any_resolution() -> None:
-    moments = pa.array([datetime(2024, 5, 10, 1, 2, 3, 456789), None])
-    for unit in ("us", "ns"):
-        values, given_, _ = instants(moments.cast(pa.timestamp(unit)))
-        assert values[0] == 1_715_302_923_456_789_000
-        assert np.array_equal(given_, [True, False])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_parquet_time_stamps_of_any_resolution(unit: str, zone: str | None) -> None:
+    kind = pa.timestamp(unit, zone)
+    values, given_, valid = instants(pa.array([1_715_302_923, None, -5], pa.int64()).cast(kind))
+    assert values[[0, 2]].tolist() == [1_715_302_923 * 10 ** Unit[unit.upper()], -5 * 10 ** Unit[unit.upper()]]
+    assert given_.tolist() == valid.tolist() == [True, False, True]
+
+
+def test_parquet_time_stamps_beyond_64_bits_are_no_times() -> None:
+    values, given_, valid = instants(pa.array([2**60, 2**33, -(2**63)], pa.int64()).cast(pa.timestamp("s")))
+    assert given_.all()
+    assert valid.tolist() == [False, True, False]
+    assert values[1] == 2**33 * 10**9
 
 
 def test_offsets_are_seen_only_after_a_time() -> None:
