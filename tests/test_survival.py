@@ -222,3 +222,22 @@ def test_forecast_ids_are_given_once() -> None:
     ids = [next_forecast_id("x") for _ in range(1_000)]
     assert len(set(ids)) == 1_000
     assert all(re.fullmatch(r"x-[0-9a-f]{8}-\d+", forecast_id) for forecast_id in ids)
+
+
+def test_remaining_tokens_survive_underflow() -> None:
+    """Curves that fall below e^-1000 and further: R by the recursion R_k = G + S_{k+1}/S_k·R_{k+1}, edge by edge."""
+    hazard = np.full((3, 60), 0.3)
+    hazard[0, 5:] = 1.0
+    hazard[1, ::7] = 1.0
+    table = CurveTable.from_log_survival(np.arange(61), log_survival(hazard))
+    assert table.log_survival.min() < -1_000
+    by_hand = np.empty((3, 61))
+    by_hand[:, 60] = 1.0 / -np.expm1(table.log_tail)
+    for k in reversed(range(60)):
+        by_hand[:, k] = 1.0 + np.exp(table.log_survival[:, k + 1] - table.log_survival[:, k]) * by_hand[:, k + 1]
+    np.testing.assert_allclose(table.remaining_at_edges, by_hand, rtol=1e-12)
+
+
+def test_a_table_without_curves() -> None:
+    table = CurveTable.from_log_survival(np.array([0, 1, 5]), np.empty((0, 3)))
+    assert table.remaining_at_edges.shape == (0, 3)

@@ -29,6 +29,8 @@ IntArray = npt.NDArray[np.int64]
 #: Hazards are kept in [HAZARD_MIN, HAZARD_MAX] where a curve must end some day, so that no figure is ever infinite.
 HAZARD_MIN = 1e-9
 HAZARD_MAX = 1.0 - 1e-12
+#: Logarithms that lie no further apart can be exponentiated together without underflow.
+LOG_RANGE = 500.0
 #: "no cap": further than any output goes.
 NO_CAP = np.iinfo(np.int64).max // 4
 
@@ -92,19 +94,32 @@ class CurveTable:
 
     @cached_property
     def remaining_at_edges(self) -> FloatArray:
-        """(m, K+1): expected remaining tokens for one that has reached each edge, backwards from the tail."""
+        """(m, K+1): expected remaining tokens for one that has reached each edge, backwards from the tail.
+
+        R_k = Σ_{j ≥ k} S_j/S_k·G_j, G_j the mean tokens inside interval j: a running sum, by blocks in which no S
+        falls so far that it is lost.
+        """
+        log_survival, inside = self.log_survival, self._mean_inside
+        out = np.empty_like(log_survival)
+        out[:, -1] = -1.0 / np.expm1(self.log_tail)
+        fall = (log_survival[:, :1] - log_survival).max(axis=0, initial=0.0)
+        starts = np.flatnonzero(np.diff(fall // LOG_RANGE, prepend=-1.0))
+        for start, stop in reversed(list(itertools.pairwise([*starts, len(self.edges) - 1]))):
+            reached = np.exp(log_survival[:, start : stop + 1] - log_survival[:, start, None])
+            beyond = reached[:, -1] * out[:, stop]
+            reached = reached[:, :-1]
+            sums = np.cumsum((reached * inside[:, start:stop])[:, ::-1], axis=1)[:, ::-1]
+            out[:, start:stop] = (sums + beyond[:, None]) / reached
+        return out
+
+    @property
+    def _mean_inside(self) -> FloatArray:
+        """(m, K), mean tokens inside each interval for one that has reached it."""
         widths = np.diff(self.edges).astype(np.float64)
-        slopes = np.ascontiguousarray(self.slopes[:, :-1].T)
-        survives = np.exp(slopes * widths[:, None])
-        inside = np.ones_like(slopes)
+        inside = np.ones((len(self.log_tail), len(widths)))
         wide = np.flatnonzero(widths > 1)  # an interval of one token needs no sum
-        inside[wide] = _geometric_sum(slopes[wide], widths[wide, None])
-        out = np.empty((len(widths) + 1, len(self.log_tail)))
-        out[-1] = -1.0 / np.expm1(self.log_tail)
-        for k in range(len(widths) - 1, -1, -1):
-            np.multiply(survives[k], out[k + 1], out=out[k])
-            out[k] += inside[k]
-        return out.T
+        inside[:, wide] = _geometric_sum(self.slopes[:, wide], widths[wide])
+        return inside
 
     def _locate(self, position: IntArray) -> npt.NDArray[np.int64]:
         last = int(self.edges[-1])
