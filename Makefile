@@ -24,7 +24,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	    exit 1; \
 	  fi; \
 	  echo "== making $(VENV) with $$("$$found" --version)"; \
-	  "$$found" -m venv $(VENV); \
+	  "$$found" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; \
 	fi
 	@echo "== installing endcast and what its checks need into $(VENV), as constraints.txt pins it"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
