@@ -34,7 +34,7 @@ SMOOTHING = 2
 @dataclass(frozen=True)
 class Key:
     """How a group finds its requests: ``of`` gives the key under which a request is remembered (``None``: not at all),
-    ``near`` the keys that are looked up for it, ``size`` how many lengths a key keeps."""
+    ``near`` the keys that are looked up for it (its own in the middle), ``size`` how many lengths a key keeps."""
 
     name: str
     of: Callable[[Request], int | None]
@@ -78,14 +78,15 @@ class KeyedLengths:
         return out
 
     def _write(self, row: Float32Array, keys: tuple[int, ...]) -> None:
-        found = [lengths for key in keys if (lengths := self._memory.get(key)) is not None]
+        found = {key: lengths for key in keys if (lengths := self._memory.get(key)) is not None}
         if len(found) == 1:
-            found[0].write(row)
+            next(iter(found.values())).write(row)
         elif found:
             parts = np.empty((len(found), row.size), dtype=np.float32)
-            for part, lengths in zip(parts, found, strict=True):
+            for part, lengths in zip(parts, found.values(), strict=True):
                 lengths.write(part)
-            _merge(parts, row)
+            own = keys[len(keys) // 2]
+            _merge(parts, row, list(found).index(own) if own in found else 0)
 
     def transform(self, raw: Float32Array) -> Columns:
         """Columns as the class names them."""
@@ -132,8 +133,9 @@ class KeyedLengths:
         self._memory = fresh
 
 
-def _merge(parts: Float32Array, row: Float32Array) -> None:
-    """Join raw rows (m, w) of several keys into one: counts add up, moments are pooled, the last is the middle key's."""
+def _merge(parts: Float32Array, row: Float32Array, own: int) -> None:
+    """Join raw rows (m, w) of several keys into one: counts add up, moments are pooled, the last length is that of part
+    ``own``."""
     count = parts[:, 0]
     total = count.sum()
     mean = float(np.dot(count, parts[:, 1]) / total)
@@ -141,7 +143,7 @@ def _merge(parts: Float32Array, row: Float32Array) -> None:
     row[0] = total
     row[1] = mean
     row[2] = np.sqrt(np.dot(count, spread**2 + (parts[:, 1] - mean) ** 2) / total)
-    row[3] = parts[len(parts) // 2, 3]
+    row[3] = parts[own, 3]
     row[STATISTICS:] = parts[:, STATISTICS:].sum(axis=0)
 
 
