@@ -37,13 +37,16 @@ SUMS = 7
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """What happened in one run. Over the n requests served, in order of arrival: tokens, times in seconds, steps.
+    """What happened in one run. Over the n requests served, in order of arrival: tokens, times in seconds, steps, and
+    the worker that served each.
 
     ``sums`` (7,) over the steps that start by the last arrival, indexed by this module's constants; ``decision_ns``
     CPU time of each routing round, from the step's events to the slots filled.
     """
 
+    prompt: IntArray
     output: IntArray
+    worker: IntArray
     arrival_s: FloatArray
     admission_s: FloatArray
     first_token_s: FloatArray
@@ -99,7 +102,7 @@ class _Run:
         self.one_token = np.ones(total, dtype=np.int64)
         self.ended = np.zeros(0, dtype=np.int64)
         self.admission_s, self.first_token_s, self.finish_s = (np.full(count, np.nan) for _ in range(3))
-        self.admission_step = np.full(count, NOTHING, dtype=np.int64)
+        self.admission_step, self.worker = (np.full(count, NOTHING, dtype=np.int64) for _ in range(2))
         self.sums = np.zeros(SUMS)
         self.decision_ns = array("q")
         self.arrived = self.finished = self.running = self.steps = 0
@@ -116,7 +119,9 @@ class _Run:
         if progress is not None:
             progress(count)
         return RunRecord(
+            prompt=self.workload.prompt,
             output=self.workload.output,
+            worker=self.worker,
             arrival_s=self.workload.arrival_s,
             admission_s=self.admission_s,
             first_token_s=self.first_token_s,
@@ -176,6 +181,7 @@ class _Run:
         self.left[started.slot] = self.workload.output[started.request]
         self.admission_s[started.request] = self.now
         self.admission_step[started.request] = self.steps
+        self.worker[started.request] = state.slots.worker[started.slot]
         step_s, self.ended = decode_step(
             state.slots.entries, state.slots.active, state.slots.load, state.capacity, self.left, self.finish_s,
             self.now, self.step_time, self.now <= self.last_arrival_s, self.sums,

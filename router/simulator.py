@@ -11,7 +11,7 @@ import numpy as np
 from endcast.errors import InputError, SimulationError
 from endcast.router.cluster import UNLIMITED
 from endcast.router.engine import RunRecord, play
-from endcast.router.figures import Figures, figures
+from endcast.router.figures import figures
 from endcast.router.forecasts import AtAdmission, ForecastSource, NoForecast
 from endcast.router.policies import POLICIES
 from endcast.router.policy import PolicySettings
@@ -77,6 +77,16 @@ class Progress:
     seed: int
 
 
+@dataclass(frozen=True, eq=False)
+class PlayedRun:
+    """One of a simulation's runs, request by request."""
+
+    policy: str
+    forecast: str | None
+    seed: int
+    record: RunRecord
+
+
 def simulate(
     workload: Workload,
     settings: SimulationSettings,
@@ -84,15 +94,13 @@ def simulate(
     policies: Sequence[str],
     forecasts: Sequence[ForecastSource] = (),
     progress: Callable[[Progress], None] | None = None,
+    watch: Callable[[PlayedRun], None] | None = None,
 ) -> SimulationReport:
-    """What each policy would have done with this workload: each that uses forecasts with each source, in that order."""
-    if settings.kv_capacity is not None:
-        oversized = int(workload.oversized(settings.kv_capacity).sum())
-        raise SimulationError(
-            "a finite KV capacity cannot be simulated: it needs preemption, which is not built yet "
-            f"({oversized} of {len(workload)} requests would be refused, each larger than any worker)",
-            hint="Leave the KV capacity out",
-        )
+    """What each policy would have done with this workload: each that uses forecasts with each source, in that order.
+
+    ``watch`` is shown every run when it has ended, for whoever wants more of it than its figures.
+    """
+    check_capacity(workload, settings)
     combinations = _combinations(policies, forecasts, settings.for_policies())
     plan = _Plan.of(workload, settings)
     runs = _Ticker(len(workload) * settings.seeds * len(combinations), progress)
@@ -100,10 +108,25 @@ def simulate(
     for name, source in combinations:
         label = None if source is None else source.name
         plan.warm_up(name, source)
-        numbers = range(settings.seed, settings.seed + settings.seeds)
-        found = tuple(plan.play(name, source, seed, runs.next(len(workload), name, label, seed)) for seed in numbers)
-        results.append(PolicyResult(name, label, found))
+        found = []
+        for seed in range(settings.seed, settings.seed + settings.seeds):
+            record = plan.play(name, source, seed, runs.next(len(workload), name, label, seed))
+            found.append(figures(record, workers=settings.workers, kv_per_slot=plan.kv_per_slot))
+            if watch is not None:
+                watch(PlayedRun(name, label, seed, record))
+        results.append(PolicyResult(name, label, tuple(found)))
     return SimulationReport(plan.describe(), settings.seeds, tuple(results))
+
+
+def check_capacity(workload: Workload, settings: SimulationSettings) -> None:
+    """``SimulationError`` where workers have a finite KV capacity; for callers with long work to do before they simulate."""
+    if settings.kv_capacity is not None:
+        oversized = int(workload.oversized(settings.kv_capacity).sum())
+        raise SimulationError(
+            "a finite KV capacity cannot be simulated: it needs preemption, which is not built yet "
+            f"({oversized} of {len(workload)} requests would be refused, each larger than any worker)",
+            hint="Leave the KV capacity out",
+        )
 
 
 def _combinations(
@@ -146,13 +169,12 @@ class _Plan:
         at_rate = workload.at(stretched(workload.arrival_s, rate))
         return cls(at_rate, settings, step_time, kv_per_slot, rate)
 
-    def play(self, name: str, source: ForecastSource | None, seed: int, tell: Callable[[int], None]) -> Figures:
+    def play(self, name: str, source: ForecastSource | None, seed: int, tell: Callable[[int], None]) -> RunRecord:
         workload = self.workload
         if seed > 0:
             factor = 1.0 + _SEED_STRETCH * np.random.default_rng([seed, 1]).random()
             workload = workload.at(workload.arrival_s * factor)
-        record = self._play(workload, name, source, seed, tell)
-        return figures(record, workers=self.settings.workers, kv_per_slot=self.kv_per_slot)
+        return self._play(workload, name, source, seed, tell)
 
     def warm_up(self, name: str, source: ForecastSource | None) -> None:
         """Serve a few requests, so that compiling the kernels is not counted as time to decide."""
