@@ -37,12 +37,6 @@ def crossfit(trace: Trace, settings: Settings, *, tell: Tell = lambda text: None
     return _merge(halves[0], halves[1], early)
 
 
-def forecast_trace(bundle: Bundle, trace: Trace) -> SurvivalBatch:
-    """(n,), the forecast at admission of every request by one bundle that observes what finishes in the log."""
-    served = serve_trace(OnnxForecaster(bundle), trace, np.ones(len(trace), dtype=bool))
-    return served.batch.take(np.argsort(served.rows, kind="stable"))
-
-
 def _bundle(half: Trace, settings: Settings, tell: Tell) -> Bundle:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "bundle"

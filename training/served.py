@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from endcast.datasets.trace import BoolArray, IntArray, Trace
 from endcast.forecaster import Forecaster
+from endcast.predictors.bundle import Bundle
+from endcast.predictors.onnx_forecaster import OnnxForecaster
 from endcast.survival import CurveTable, SurvivalBatch
 from endcast.training.replay import events
 from endcast.types import Landmark
@@ -60,6 +62,12 @@ def serve_trace(
         advance(1)
     flush()
     return Served(np.array(rows, dtype=np.int64), _join(batches))
+
+
+def forecast_trace(bundle: Bundle, trace: Trace) -> SurvivalBatch:
+    """(n,), the forecast at admission of every request by one bundle that observes what finishes in the log."""
+    served = serve_trace(OnnxForecaster(bundle), trace, np.ones(len(trace), dtype=bool))
+    return served.batch.take(np.argsort(served.rows, kind="stable"))
 
 
 def _join(batches: list[SurvivalBatch]) -> SurvivalBatch:
