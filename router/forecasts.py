@@ -12,11 +12,12 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from endcast.datasets.trace import Trace
 from endcast.errors import InputError
 from endcast.forecaster import Forecaster
 from endcast.router.policy import BoolArray
 from endcast.survival import HAZARD_MAX, HAZARD_MIN, NO_CAP, CurveTable, IntArray, SurvivalBatch
-from endcast.types import Landmark, Request
+from endcast.types import EndReason, Landmark, Request
 
 
 @runtime_checkable
@@ -151,3 +152,9 @@ def kaplan_meier_curve(lengths: IntArray, ended: BoolArray) -> CurveTable:
 def kaplan_meier(lengths: IntArray, ended: BoolArray, cap: IntArray | None = None) -> OneCurve:
     """Forecasts from the log's own lengths; a slot frees on any end, so aborts count as ends, caps do not."""
     return OneCurve("kaplan_meier", kaplan_meier_curve(lengths, ended), cap)
+
+
+def kaplan_meier_of_log(trace: Trace) -> OneCurve:
+    """Kaplan-Meier over a whole log: cut by a cap or by the log's end is censored, every other end frees a slot."""
+    censored = np.isin(trace.end, [EndReason.LENGTH.value, EndReason.UNFINISHED.value])
+    return kaplan_meier(trace.output_tokens, ~censored, np.where(trace.cap < 0, NO_CAP, trace.cap))

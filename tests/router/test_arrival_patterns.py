@@ -12,6 +12,7 @@ from endcast.datasets.schema import SCHEMA
 from endcast.datasets.trace import Trace
 from endcast.errors import SimulationError
 from endcast.router.arrivals import borrowed_arrivals, poisson_arrivals
+from endcast.router.forecasts import kaplan_meier_of_log
 from endcast.router.length_class import LONG, SHORT, UNKNOWN_LENGTH, supposed_tokens
 from endcast.router.scale import stretched
 from endcast.router.simulator import SimulationSettings, simulate
@@ -92,6 +93,21 @@ def test_a_workload_keeps_the_rows_of_its_trace() -> None:
     assert [blocks.tolist() for blocks in later.prefix_blocks] == [[], [4, 5]]
     report = simulate(load, SimulationSettings(workers=2, slots=1), policies=["prefix_affinity", "length_bucket"])
     assert len(report.results) == 2
+
+
+def test_kaplan_meier_of_a_log_knows_why_requests_ended() -> None:
+    """Ended at 2 and left at 4; the one cut at its cap of 3 and the one still running after 9 are censored."""
+    rows = [(2, "stop", None), (4, "abort", None), (3, "length", 3), (9, "unfinished", None)]
+    log = trace(
+        [
+            {"arrival_ns": i, "prompt_tokens": 5, "output_tokens": o, "end": end, "max_tokens": cap}
+            for i, (o, end, cap) in enumerate(rows)
+        ]
+    )
+    batch = kaplan_meier_of_log(log).curves(np.arange(4), np.zeros(4, dtype=np.int64))
+    assert batch.survival_at(2).tolist() == pytest.approx([0.75] * 4)
+    assert batch.survival_at(3).tolist() == pytest.approx([0.75, 0.75, 0.0, 0.75])
+    assert batch.survival_at(4).tolist() == pytest.approx([0.375, 0.375, 0.0, 0.375])
 
 
 def test_a_log_without_prefix_blocks_has_none() -> None:

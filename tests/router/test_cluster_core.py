@@ -59,14 +59,15 @@ class Known:
         now = self.forecast.advance(self.generated - self.made_at)
         survival = np.array([float(now.survival_at(int(i))[0]) for i in h])
         survival[0] = 1.0
-        return (self.prompt + self.generated + h) * survival
+        expected: np.ndarray = (self.prompt + self.generated + h) * survival
+        return expected
 
 
 HAZARD = st.one_of(st.just(0.0), st.floats(0.0, 0.9), st.just(1.0))
 CURVE = st.lists(HAZARD, min_size=len(EDGES) - 1, max_size=len(EDGES) - 1)
 
 
-@settings(max_examples=60, stateful_step_count=30, deadline=None)
+@settings(max_examples=40, stateful_step_count=30, deadline=None)
 class ClusterMachine(RuleBasedStateMachine):
     """Random events, fed to the core and to lists of ``Known``."""
 
@@ -182,6 +183,38 @@ class ClusterMachine(RuleBasedStateMachine):
 
 
 TestClusterMachine = ClusterMachine.TestCase
+
+
+@pytest.mark.parametrize("tokens", [(1, 2), (0, 4), (1, 60)], ids=["one a step", "few a step", "many a step"])
+@pytest.mark.parametrize("shared", [True, False], ids=["one table", "tables of their own"])
+def test_windows_over_a_long_run(shared: bool, tokens: tuple[int, int]) -> None:
+    """Twelve slots over 200 steps: load curves are read at every offset, run out and are made anew."""
+    rng = np.random.default_rng(4)
+    curves = [table(rng.beta(0.3, 3.0, (5, 5)).tolist()) for _ in range(4)]
+    state = make([4, 4, 4], curves=curves[0] if shared else None)
+    known: dict[int, Known] = {}
+    for k in range(200):
+        new = np.arange(2 * k, 2 * k + 2)
+        made = [batch(curves[0 if shared else k % 4], k % 5, int(rng.integers(0, 40)), 90) for _ in new]
+        for j, forecast in zip(new.tolist(), made, strict=True):
+            one = np.array([j])
+            state.arrive(one, one % 700, one.astype(float), forecasts=forecast)
+            known[j] = Known(j % 700, forecast)
+        free = np.repeat(np.arange(3), state.view().free)
+        state.apply(
+            decisions(*zip(range(len(free)), free.tolist(), strict=False))
+            if len(free) < len(state.pool)
+            else decisions()
+        )
+        forecast_view = state.view().forecast
+        assert forecast_view is not None
+        anew, slots = np.zeros_like(forecast_view.load), state.slots
+        for slot in np.flatnonzero(slots.request >= 0):
+            one_known = known[int(slots.request[slot])]
+            one_known.generated = int(slots.generated[slot])
+            anew[slots.worker[slot]] += one_known.load()
+        np.testing.assert_allclose(forecast_view.load, anew, rtol=2e-6, atol=1e-3)
+        state.stepped(rng.integers(*tokens, len(slots)), np.flatnonzero(rng.random(len(slots)) < 0.02))
 
 
 def arrivals(state: ClusterState, prompts: list[int]) -> None:
