@@ -18,6 +18,8 @@ from endcast.survival import FloatArray, IntArray
 STRETCHES, SHIFT_PENALTY, SLOPE_PENALTY = 6, 50.0, 50.0
 #: A penalty that leaves nothing to fit.
 FIXED = 1e12
+#: Newton's steps at most, and the size of a step that is none.
+MOST_STEPS, SMALLEST_STEP = 25, 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,13 +72,19 @@ def fit_calibration(
     design[np.arange(len(logits)), 1 + stretch[interval]] = 1.0
     prior = np.array([1.0] + [0.0] * STRETCHES)
     penalty = np.array([SLOPE_PENALTY] + [SHIFT_PENALTY if shifts else FIXED] * STRETCHES)
-    theta = prior.copy()
-    for _ in range(25):
-        chance = 1.0 / (1.0 + np.exp(-(base[interval] + design @ theta)))
+
+    def cost(at: FloatArray) -> float:
+        return float(log_loss(base[interval] + design @ at, event, weight).sum() + penalty @ (at - prior) ** 2 / 2.0)
+
+    theta, least = prior.copy(), cost(prior)
+    for _ in range(MOST_STEPS):
+        chance = np.exp(-np.logaddexp(0.0, -(base[interval] + design @ theta)))
         gradient = design.T @ (weight * (chance - event)) + penalty * (theta - prior)
         curvature = (design * (weight * chance * (1.0 - chance))[:, None]).T @ design + np.diag(penalty)
         step = np.linalg.solve(curvature, gradient)
-        theta = theta - step
-        if np.abs(step).max() < 1e-9:
+        while (reached := cost(theta - step)) > least and np.abs(step).max() >= SMALLEST_STEP:
+            step = step / 2.0  # where forecasts are far off, a whole step overshoots
+        if not reached < least:
             break
+        theta, least = theta - step, reached
     return Calibration(base, float(max(theta[0], 0.0)), theta[1:][stretch])
