@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from endcast.training.replay import CHUNK, events, prompt_groups, replay
 START_NS = 1_700_000_000 * 10**9
 
 
-def trace_of(rows: Sequence[dict[str, object]]) -> Trace:
+def trace_of(rows: Sequence[Mapping[str, object]]) -> Trace:
     columns = {
         field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in SCHEMA
     }  # what a row does not name is unknown
