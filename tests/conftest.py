@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from endcast.datasets.schema import SCHEMA
 from endcast.datasets.synth import SynthLog, SynthSettings, synthesize
+from endcast.datasets.trace import Trace
 from endcast.predictors.models import MODELS
 from endcast.training.train import Settings, Trained, train
 
 #: What makes a family quick enough for tests.
 QUICK: Mapping[str, Mapping[str, Any]] = MappingProxyType({"lightgbm": {"rounds": 20}})
+
+
+@pytest.fixture(scope="session")
+def trace_of() -> Callable[[Sequence[Mapping[str, object]]], Trace]:
+    """A function that makes a trace of rows; what a row does not name is unknown."""
+
+    def trace(rows: Sequence[Mapping[str, object]]) -> Trace:
+        columns = {field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in SCHEMA}
+        return Trace(pa.table(columns, schema=SCHEMA))
+
+    return trace
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,12 +19,7 @@ from endcast.training.replay import CHUNK, events, prompt_groups, replay
 
 START_NS = 1_700_000_000 * 10**9
 
-
-def trace_of(rows: Sequence[Mapping[str, object]]) -> Trace:
-    columns = {
-        field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in SCHEMA
-    }  # what a row does not name is unknown
-    return Trace(pa.table(columns, schema=SCHEMA))
+Rows = Callable[[Sequence[Mapping[str, object]]], Trace]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +47,9 @@ def features_of(trace: Trace, request_id: str, grid: IntervalGrid) -> list[np.nd
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_no_feature_sees_what_has_not_finished(busy: Trace, grid: IntervalGrid, data: st.DataObject) -> None:
+def test_no_feature_sees_what_has_not_finished(
+    busy: Trace, grid: IntervalGrid, data: st.DataObject, trace_of: Rows
+) -> None:
     """Requests that had not finished when this one came are removed, or turn out otherwise: nothing changes."""
     at = data.draw(st.integers(1, len(busy) - 1), label="request")
     rows = busy.table.to_pylist()
@@ -73,7 +69,7 @@ def test_no_feature_sees_what_has_not_finished(busy: Trace, grid: IntervalGrid, 
         np.testing.assert_allclose(left, right, rtol=1e-6)
 
 
-def test_features_do_see_what_has_finished(busy: Trace, grid: IntervalGrid) -> None:
+def test_features_do_see_what_has_finished(busy: Trace, grid: IntervalGrid, trace_of: Rows) -> None:
     """The same change to a request that had finished shows: the test above can fail."""
     rows = busy.table.to_pylist()
     at = len(rows) - 1
@@ -89,8 +85,8 @@ def test_features_do_see_what_has_finished(busy: Trace, grid: IntervalGrid) -> N
 TIMES = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=15)
 
 
-@given(TIMES)
-def test_events_come_in_the_order_in_which_they_happened(times: list[tuple[int, int]]) -> None:
+@given(times=TIMES)
+def test_events_come_in_the_order_in_which_they_happened(times: list[tuple[int, int]], trace_of: Rows) -> None:
     """Rows may be in any order; an end at an arrival's instant comes first; everything ends at last."""
     second = 10**9
     trace = trace_of(
@@ -123,7 +119,7 @@ def test_events_come_in_the_order_in_which_they_happened(times: list[tuple[int, 
     assert finished == seen == set(range(len(times)))
 
 
-def test_where_no_end_is_told_it_is_supposed() -> None:
+def test_where_no_end_is_told_it_is_supposed(trace_of: Rows) -> None:
     """0.2 s, 1 s for each 10,000 prompt tokens, 0.03 s a token: the first ends 3.3 s after its arrival."""
     first = {"request_id": "a", "arrival_ns": 0, "prompt_tokens": 1_000, "output_tokens": 100, "end": "stop"}
     for milliseconds, seen in ((3_299, False), (3_300, True)):
@@ -135,8 +131,8 @@ def test_where_no_end_is_told_it_is_supposed() -> None:
 PROMPTS = ["a", "b", None, "a", "c", "b", None, "a"]
 
 
-@given(st.integers(0, 1000))
-def test_without_arrivals_no_request_sees_an_answer_to_its_own_prompt(seed: int) -> None:
+@given(seed=st.integers(0, 1000))
+def test_without_arrivals_no_request_sees_an_answer_to_its_own_prompt(seed: int, trace_of: Rows) -> None:
     rows = [
         {"request_id": str(i), "prompt": prompt, "output_tokens": 5, "end": "stop"} for i, prompt in enumerate(PROMPTS)
     ]
@@ -152,7 +148,7 @@ def test_without_arrivals_no_request_sees_an_answer_to_its_own_prompt(seed: int)
     assert sorted(finished) == list(range(len(PROMPTS)))
 
 
-def test_without_arrivals_the_seed_chooses_the_order() -> None:
+def test_without_arrivals_the_seed_chooses_the_order(trace_of: Rows) -> None:
     trace = trace_of([{"request_id": str(i), "prompt": str(i), "output_tokens": 5, "end": "stop"} for i in range(30)])
 
     def order(seed: int) -> list[tuple[str, int]]:
@@ -181,7 +177,7 @@ def test_nothing_wanted_nothing_collected(busy: Trace, grid: IntervalGrid) -> No
     assert len(rows) == 0 and list(raw) == []
 
 
-def test_rows_stay_together_over_chunks(grid: IntervalGrid) -> None:
+def test_rows_stay_together_over_chunks(grid: IntervalGrid, trace_of: Rows) -> None:
     """Stateless groups are collected a chunk at a time, the others one by one: row i is the same request in both."""
     n = CHUNK + 7
     rows = [
