@@ -154,5 +154,10 @@ def _smoothed_ratio(events: Float32Array, expected: npt.NDArray[np.float64]) -> 
 
 
 def _spread(counts: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    sums = np.cumsum(np.pad(counts.astype(np.float64), ((0, 0), (SMOOTHING + 1, SMOOTHING))), axis=1)
+    """(n, K), each interval's count with those of its ``SMOOTHING`` neighbours on each side."""
+    rows, k = counts.shape
+    first = SMOOTHING + 1
+    sums = np.zeros((rows, first + k + SMOOTHING))
+    np.cumsum(counts, axis=1, out=sums[:, first : first + k])
+    sums[:, first + k :] = sums[:, first + k - 1 : first + k]
     return sums[:, 2 * SMOOTHING + 1 :] - sums[:, : -2 * SMOOTHING - 1]
