@@ -82,6 +82,8 @@ def fit_calibration(
         gradient = design.T @ (weight * (chance - event)) + penalty * (theta - prior)
         curvature = (design * (weight * chance * (1.0 - chance))[:, None]).T @ design + np.diag(penalty)
         step = np.linalg.solve(curvature, gradient)
+        if np.abs(step).max() < SMALLEST_STEP:
+            break
         while (reached := cost(theta - step)) > least and np.abs(step).max() >= SMALLEST_STEP:
             step = step / 2.0  # where forecasts are far off, a whole step overshoots
         if not reached < least:
