@@ -13,7 +13,7 @@ import numpy as np
 
 import endcast
 from endcast.datasets.trace import BoolArray, Trace
-from endcast.errors import TrainingError
+from endcast.errors import InputError, TrainingError
 from endcast.predictors.bundle import SCHEMA_VERSION, Manifest, array_bytes, write_bundle
 from endcast.predictors.calibration import Calibration
 from endcast.predictors.features.pipeline import FeaturePipeline
@@ -50,6 +50,13 @@ class Settings:
     seed: int = 0
     threads: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.validation < 1.0:
+            raise InputError("validation", f"must be a share between 0 and 1, not {self.validation}")
+        for name, least in (("intervals", 2), ("most_rows", 1), ("seed", 0), ("threads", 1)):
+            if getattr(self, name) < least:
+                raise InputError(name, f"must be at least {least}, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True)

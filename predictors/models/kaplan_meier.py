@@ -15,7 +15,7 @@ from endcast.errors import TrainingError
 from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.grid import logit
 from endcast.predictors.models.graph import INPUT, LOGITS, LogitGraph, constant, constant_logits, node
-from endcast.predictors.models.protocol import FittedModel, TrainingData
+from endcast.predictors.models.protocol import FittedModel, TrainingData, check_options
 from endcast.survival import FloatArray, IntArray
 
 #: Requests' worth of pooled hazard in each stratum; number of strata.
@@ -48,6 +48,7 @@ class KaplanMeier:
 
     def fit(self, data: TrainingData) -> FittedModel:
         """The grid has it already."""
+        check_options(self.name, data.options, ())
         width = data.features.values.shape[1] + len(data.grid) * data.features.intervals.shape[2]
         return PooledCurve(data.grid.base_logit, width, {})
 
@@ -112,6 +113,7 @@ class KaplanMeierBySize:
         return self._fit(data, data.everything)
 
     def _fit(self, data: TrainingData, index: IntArray) -> FittedModel:
+        check_options(self.name, data.options, ())
         if SIZE_COLUMN not in data.columns:
             raise TrainingError(f"{self.name} needs the feature group prompt_size", hint="Name it in --features")
         column = data.columns.index(SIZE_COLUMN)

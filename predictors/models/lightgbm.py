@@ -20,7 +20,7 @@ from endcast.predictors.features.pipeline import split
 from endcast.predictors.features.protocol import Columns, Float32Array
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.models.graph import INPUT, LOGITS, LogitGraph, constant, constant_logits, node
-from endcast.predictors.models.protocol import FittedModel, TrainingData
+from endcast.predictors.models.protocol import FittedModel, TrainingData, check_options
 from endcast.predictors.models.trees import ensemble_node
 from endcast.survival import FloatArray, IntArray
 
@@ -38,6 +38,17 @@ PARAMETERS: Mapping[str, Any] = {
     "force_row_wise": True,
     "verbosity": -1,
 }
+TUNABLE = (
+    "rounds",
+    "learning_rate",
+    "num_leaves",
+    "min_data_in_leaf",
+    "lambda_l2",
+    "feature_fraction",
+    "bagging_fraction",
+    "bagging_freq",
+    "max_bin",
+)
 #: Most trees; rounds without gain after which fitting stops; standard errors of gain below which no tree is used.
 MOST_ROUNDS, PATIENCE, DOUBT = 600, 40, 2.0
 #: Trees grow with the data that refitting adds.
@@ -114,10 +125,11 @@ class LightGbmHazard:
 
     def fit(self, data: TrainingData) -> FittedModel:
         """Boost on the fit part until the validation part stops gaining; no tree if the gain is doubtful."""
+        check_options(self.name, data.options, TUNABLE)
         train = _dataset(data, data.fit)
         held_out = _dataset(data, data.validation, train)
-        most = int(data.options.get("rounds", MOST_ROUNDS))
-        booster = lightgbm.train(
+        most = max(int(data.options.get("rounds", MOST_ROUNDS)), 1)
+        booster = _boost(
             _parameters(data),
             train,
             most,
@@ -142,8 +154,17 @@ class LightGbmHazard:
         if rounds == 0:
             return _fitted(data, None, fitted.card)
         train = _dataset(data, data.everything)
-        booster = lightgbm.train(_parameters(data), train, rounds, callbacks=[_telling(data, rounds)])
+        booster = _boost(_parameters(data), train, rounds, callbacks=[_telling(data, rounds)])
         return _fitted(data, booster, {**fitted.card, "rounds": rounds, "importance": _importance(data, booster)})
+
+
+def _boost(parameters: dict[str, Any], train: lightgbm.Dataset, rounds: int, **more: Any) -> lightgbm.Booster:
+    try:
+        return lightgbm.train(parameters, train, rounds, **more)
+    except lightgbm.basic.LightGBMError as error:
+        raise TrainingError(
+            f"LightGBM refuses to train: {str(error).splitlines()[0]:.200}", hint="Check its options"
+        ) from None
 
 
 def _fitted(data: TrainingData, booster: lightgbm.Booster | None, card: Mapping[str, Any]) -> BoostedHazard:
@@ -154,11 +175,6 @@ def _fitted(data: TrainingData, booster: lightgbm.Booster | None, card: Mapping[
 
 def _parameters(data: TrainingData) -> dict[str, Any]:
     own = {name: value for name, value in data.options.items() if name != "rounds"}
-    unknown = sorted(set(own) - set(PARAMETERS))
-    if unknown:
-        raise TrainingError(
-            f"lightgbm has no option {', '.join(unknown)}", hint=f"It has rounds, {', '.join(PARAMETERS)}"
-        )
     return {**PARAMETERS, **own, "num_threads": data.threads, "seed": data.seed}
 
 

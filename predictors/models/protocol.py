@@ -6,7 +6,7 @@ model answers natively (``logits``) and as an ONNX graph (``graph``); training c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from endcast.datasets.person_period import PersonPeriods, person_periods
+from endcast.errors import TrainingError
 from endcast.predictors.features.pipeline import join
 from endcast.predictors.features.protocol import Columns, Float32Array
 from endcast.predictors.grid import IntervalGrid
@@ -58,6 +59,17 @@ class TrainingData:
     def everything(self) -> IntArray:
         """All rows that may be learned from."""
         return np.concatenate([self.fit, self.validation])
+
+
+def check_options(family: str, options: Mapping[str, Any], known: Sequence[str]) -> None:
+    """``TrainingError`` unless all ``options`` are ``known`` to the family and finite numbers, ≥ 0."""
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        hint = f"It has {', '.join(known)}" if known else "It has none"
+        raise TrainingError(f"{family} has no option {', '.join(unknown)}", hint=hint)
+    for name, value in options.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise TrainingError(f"{family}'s option {name} must be a number ≥ 0, not {value!r:.40}")
 
 
 class FittedModel(Protocol):
