@@ -21,7 +21,7 @@ LEAST_KNOWN = 0.01
 #: Days that a log must span before the time of day can be told from a trend.
 LEAST_DAYS = 3.0
 #: Groups that mean something only where the order of requests does.
-ORDERED_GROUPS = ("pool", "earlier_turn", "clock", "same_size_latest")
+ORDERED_GROUPS = ("earlier_turn", "clock")
 #: Blocks of time within which validation requests are not independent.
 BLOCKS = 60
 

@@ -30,9 +30,7 @@ def _blocks(request: Request) -> int | None:
     return key_of(*request.prefix_blocks) if request.prefix_blocks else None
 
 
-pool = partial(KeyedLengths, key=Key("pool", lambda request: 0, 400))
 same_size = partial(KeyedLengths, key=Key("same_size", _size, 64, ("prompt_tokens",)))
-same_size_latest = partial(KeyedLengths, key=Key("same_size_latest", _size, 8, ("prompt_tokens",)))
 near_size = partial(
     KeyedLengths,
     key=Key("near_size", _size_cell, 64, ("prompt_tokens",), near=lambda cell: (cell - 1, cell, cell + 1)),

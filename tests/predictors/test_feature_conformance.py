@@ -239,4 +239,4 @@ def test_a_pipeline_without_groups_gives_empty_vectors(grid: IntervalGrid) -> No
 @pytest.mark.parametrize("damage", [b"", b"\xc1", b"\x80", msgspec.msgpack.encode({"observed": 3, "groups": {}})])
 def test_a_pipeline_refuses_a_memory_that_is_not_its_own(grid: IntervalGrid, damage: bytes) -> None:
     with pytest.raises(BundleError, match="memory of finished requests"):
-        FeaturePipeline(["pool", "prompt_size"], grid).load(damage)
+        FeaturePipeline(["model", "prompt_size"], grid).load(damage)

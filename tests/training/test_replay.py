@@ -123,7 +123,13 @@ def test_where_no_end_is_told_it_is_supposed(trace_of: Rows) -> None:
     """0.2 s, 1 s for each 10,000 prompt tokens, 0.03 s a token: the first ends 3.3 s after its arrival."""
     first = {"request_id": "a", "arrival_ns": 0, "prompt_tokens": 1_000, "output_tokens": 100, "end": "stop"}
     for milliseconds, seen in ((3_299, False), (3_300, True)):
-        second = {"request_id": "b", "arrival_ns": milliseconds * 10**6, "output_tokens": 1, "end": "stop"}
+        second = {
+            "request_id": "b",
+            "arrival_ns": milliseconds * 10**6,
+            "output_tokens": 1,
+            "end": "stop",
+            "model": "m",
+        }
         order = [(event.kind, event.row) for event in events(trace_of([first, second]))]
         assert (order.index(("finishes", 0)) < order.index(("arrives", 1))) == seen
 
@@ -173,7 +179,7 @@ def test_replay_collects_what_is_wanted_and_remembers_everything(busy: Trace, gr
 
 
 def test_nothing_wanted_nothing_collected(busy: Trace, grid: IntervalGrid) -> None:
-    rows, raw = replay(busy, FeaturePipeline(["pool"], grid), np.zeros(len(busy), dtype=bool))
+    rows, raw = replay(busy, FeaturePipeline(["model"], grid), np.zeros(len(busy), dtype=bool))
     assert len(rows) == 0 and list(raw) == []
 
 
@@ -181,9 +187,18 @@ def test_rows_stay_together_over_chunks(grid: IntervalGrid, trace_of: Rows) -> N
     """Stateless groups are collected a chunk at a time, the others one by one: row i is the same request in both."""
     n = CHUNK + 7
     rows = [
-        {"request_id": str(i), "arrival_ns": i * 10**9, "prompt_tokens": i, "output_tokens": 1, "end": "stop"}
+        {
+            "request_id": str(i),
+            "arrival_ns": i * 10**9,
+            "prompt_tokens": i,
+            "output_tokens": 1,
+            "end": "stop",
+            "model": "m",
+        }
         for i in range(n)
     ]
-    _, (sizes, pooled) = replay(trace_of(rows), FeaturePipeline(["prompt_size", "pool"], grid), np.ones(n, dtype=bool))
+    _, (sizes, of_model) = replay(
+        trace_of(rows), FeaturePipeline(["prompt_size", "model"], grid), np.ones(n, dtype=bool)
+    )
     np.testing.assert_allclose(sizes[:, 0], np.log1p(np.arange(n)), rtol=1e-6)
-    np.testing.assert_array_equal(pooled[:5, 0], [0, 1, 2, 3, 4])  # each ends before the next one comes
+    np.testing.assert_array_equal(of_model[:5, 0], [0, 1, 2, 3, 4])  # each ends before the next one comes
