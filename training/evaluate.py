@@ -16,7 +16,7 @@ from endcast.predictors.onnx_forecaster import OnnxForecaster
 from endcast.predictors.product_limit import table_of
 from endcast.survival import FloatArray, SurvivalBatch
 from endcast.training import metrics
-from endcast.training.fingerprints import overlap
+from endcast.training.fingerprints import BY_CHANCE, overlap
 from endcast.training.population import Pairs, clusters, draw_pairs, measurable
 from endcast.training.replay import prompt_groups
 from endcast.training.select import split_trace
@@ -156,9 +156,9 @@ def _refuse_overlap(bundle: Bundle, part: Trace, tested: int, allowed: bool) -> 
     if tested == 0:
         raise TrainingError("the bundle was trained on the whole log", hint="Evaluate it on another log")
     share = overlap(bundle.fingerprints, part)
-    if share > 0.0 and not allowed:
+    if share > BY_CHANCE and not allowed:
         raise TrainingError(
-            f"{share:.0%} of the bundle's training requests are in the part to measure",
+            f"{share:.1%} of the bundle's training requests are in the part to measure",
             hint="Measure another part or log, or pass --allow-overlap and call the figures what they are",
         )
 
