@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from endcast.router.balance_route import balance_route
+from endcast.router.entries import read_only
 from endcast.router.policy import ClusterView, Decisions, PolicySettings
 
 
@@ -22,11 +23,11 @@ class BrZero:
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decisions:
         """Fill every free slot while anything that fits waits."""
-        waiting = len(view.waiting)
+        # Read-only like the windows of BR-H, so that both share one compiled kernel.
         position, worker = balance_route(
-            view.load.astype(np.float64)[:, None],
-            view.waiting_prompt.astype(np.float32)[:, None],
-            np.arange(waiting),
+            read_only(view.load.astype(np.float64)[:, None]),
+            read_only(view.waiting_prompt.astype(np.float32)[:, None]),
+            read_only(np.arange(len(view.waiting))),
             view.waiting_prompt,
             view.waiting_overtaken,
             view.free,

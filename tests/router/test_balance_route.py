@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from endcast.router.balance_route import balance_route, discounts, placement_gain
+from endcast.router.entries import read_only
 from endcast.survival import FloatArray
 
 FOUR_WORKERS = np.array([10.0, 7.0, 6.0, 5.0])
@@ -104,18 +105,13 @@ def rounds(draw: st.DrawFn) -> dict[str, object]:
 def test_two_stages_are_those_of_the_paper(case: dict[str, object]) -> None:
     slow = slow_balance_route(**case)  # type: ignore[arg-type]
     waiting = np.asarray(case["waiting"], dtype=np.float32)
-    position, worker = balance_route(
+    shown = [
         np.asarray(case["load"]),
         waiting[::-1].copy(),  # rows in another order than the waiting set
         np.arange(len(waiting))[::-1].copy(),
-        np.array(case["prompt"], dtype=np.int64),
-        np.array(case["overtaken"], dtype=np.int64),
-        np.array(case["free"], dtype=np.int64),
-        np.array(case["room"], dtype=np.int64),
+        *(np.array(case[name], dtype=np.int64) for name in ("prompt", "overtaken", "free", "room")),
         np.array(case["accepting"], dtype=np.bool_),
-        case["key"],
-        case["weight"],
-        case["candidates"],
-        case["max_overtakes"],
-    )
+    ]
+    settings_ = (case["key"], case["weight"], case["candidates"], case["max_overtakes"])
+    position, worker = balance_route(*map(read_only, shown), *settings_)
     assert list(zip(position.tolist(), worker.tolist(), strict=True)) == slow

@@ -188,7 +188,7 @@ TestClusterMachine = ClusterMachine.TestCase
 @pytest.mark.parametrize("tokens", [(1, 2), (0, 4), (1, 60)], ids=["one a step", "few a step", "many a step"])
 @pytest.mark.parametrize("shared", [True, False], ids=["one table", "tables of their own"])
 def test_windows_over_a_long_run(shared: bool, tokens: tuple[int, int]) -> None:
-    """Twelve slots over 200 steps: load curves are read at every offset, run out and are made anew."""
+    """Twelve slots over 200 steps: load curves are read at every offset, run out, are made anew and replaced."""
     rng = np.random.default_rng(4)
     curves = [table(rng.beta(0.3, 3.0, (5, 5)).tolist()) for _ in range(4)]
     state = make([4, 4, 4], curves=curves[0] if shared else None)
@@ -215,6 +215,12 @@ def test_windows_over_a_long_run(shared: bool, tokens: tuple[int, int]) -> None:
             anew[slots.worker[slot]] += one_known.load()
         np.testing.assert_allclose(forecast_view.load, anew, rtol=2e-6, atol=1e-3)
         state.stepped(rng.integers(*tokens, len(slots)), np.flatnonzero(rng.random(len(slots)) < 0.02))
+        told = int(rng.integers(len(slots)))
+        if slots.request[told] >= 0:
+            fresh = batch(curves[0 if shared else k % 4], k % 5, int(rng.integers(0, 40)), 70)
+            state.news(np.array([told]), fresh)
+            whose = known[int(slots.request[told])]
+            whose.forecast, whose.made_at = fresh, int(slots.generated[told])
 
 
 def arrivals(state: ClusterState, prompts: list[int]) -> None:
