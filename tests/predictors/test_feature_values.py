@@ -293,9 +293,9 @@ def test_what_requests_have_in_common(group: Any, same: dict[str, Any], other: d
     assert told[0, 0] == pytest.approx(math.log(2)) and told[1, 0] == 0.0
 
 
-def test_everybody_is_in_the_pool() -> None:
-    pool = by_key.pool(GRID)
+def test_a_key_remembers_its_latest_lengths_only() -> None:
+    model = by_key.model(GRID)
     for i in range(500):
-        pool.observe(done(TENANT(tenant=str(i)), 2 if i < 100 else 30))
-    told = values(pool, TENANT(model="new"))[0]
+        model.observe(done(TENANT(tenant=str(i), model="m"), 2 if i < 100 else 30))
+    told = values(model, TENANT(model="m"))[0]
     np.testing.assert_allclose(told, [math.log(401), math.log(30), 0.0, math.log(30)], rtol=1e-5)  # the last 400
