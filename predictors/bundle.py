@@ -1,6 +1,6 @@
 """Bundles: a folder with a graph, tables and a manifest that lists each file with its digest. No code, no pickle.
 
-A bundle's id is the digest of its manifest, so it names every byte. Writing is atomic: a new folder appears whole or
+A bundle's id is the digest of its manifest, so it names every byte; it lies beside the manifest. Writing is atomic: a new folder appears whole or
 not at all. Loading refuses an unknown schema, a missing or changed file, a table out of bounds, a graph that does not
 give back its golden output.
 """
@@ -25,7 +25,7 @@ from endcast.errors import BundleError
 from endcast.predictors.grid import IntervalGrid
 
 SCHEMA_VERSION = 1
-MANIFEST = "manifest.json"
+MANIFEST, MANIFEST_DIGEST = "manifest.json", "manifest.sha256"
 FILES = (
     "model.onnx",
     "edges.npy",
@@ -103,7 +103,7 @@ def write_bundle(path: Path, manifest: Manifest, contents: Mapping[str, bytes], 
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        for name, data in {**contents, MANIFEST: text}.items():
+        for name, data in {**contents, MANIFEST: text, MANIFEST_DIGEST: f"{digest(text)}\n".encode()}.items():
             _write_synced(staging / name, data)
         staging.chmod(0o755)
         _swap(staging, path)
@@ -139,6 +139,8 @@ def read_bundle(path: Path | str) -> Bundle:
     folder = Path(path)
     text = _read(folder / MANIFEST, folder)
     manifest = _manifest(text, folder)
+    if _read(folder / MANIFEST_DIGEST, folder) != f"{digest(text)}\n".encode():
+        raise BundleError(f"{folder / MANIFEST} or {MANIFEST_DIGEST} is not the file that was written (digests differ)")
     contents = {}
     for name in FILES:
         listed = manifest.files.get(name)
@@ -215,9 +217,12 @@ def _check_grid(grid: IntervalGrid, manifest: Manifest, folder: Path) -> None:
         and edges[0] == 0
         and bool((np.diff(edges) > 0).all())
         and len(base) == edges[-1] + 1
+        and 0.0 <= manifest.abort_hazard < 1.0
     )
     if not fits:
-        raise BundleError(f"{folder}: the grid's tables are out of bounds", hint="Train the bundle again")
+        raise BundleError(
+            f"{folder}: the grid's tables or the abort hazard are out of bounds", hint="Train the bundle again"
+        )
 
 
 def _is_log_survival(table: npt.NDArray[Any]) -> bool:

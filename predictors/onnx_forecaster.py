@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state
 
-from endcast.errors import BundleError
+from endcast.errors import BundleError, UnknownNameError
 from endcast.forecaster import ForecastStream
 from endcast.predictors.bundle import Bundle, read_bundle
 from endcast.predictors.features.pipeline import FeaturePipeline
@@ -69,7 +69,7 @@ class OnnxForecaster:
         self._bundle = bundle
         self._graph = HazardGraph(bundle.model)
         _check_golden(self._graph, bundle)
-        self._pipeline = FeaturePipeline(bundle.manifest.feature_groups, bundle.grid)
+        self._pipeline = _pipeline(bundle)
         if remembers:
             self._pipeline.load(bundle.history)
         _check_columns(self._pipeline, bundle)
@@ -171,7 +171,7 @@ class OnnxForecaster:
             raise BundleError(f"the snapshot is of bundle {decoded.bundle:.80}, not of {self.bundle}")
         recalibration = Recalibration(self._bundle.grid)
         recalibration.load(decoded.recalibration)
-        pipeline = FeaturePipeline(self._bundle.manifest.feature_groups, self._bundle.grid)
+        pipeline = _pipeline(self._bundle)
         pipeline.load(decoded.history)
         self._recalibration, self._pipeline = recalibration, pipeline
 
@@ -254,6 +254,13 @@ def _check_golden(graph: HazardGraph, bundle: Bundle) -> None:
         raise BundleError(
             f"the bundle's graph is {off:.2g} off its golden output here", hint="Train it on this machine's versions"
         )
+
+
+def _pipeline(bundle: Bundle) -> FeaturePipeline:
+    try:
+        return FeaturePipeline(bundle.manifest.feature_groups, bundle.grid)
+    except UnknownNameError as error:
+        raise BundleError(f"the bundle needs an {error.message}", hint="Train it again with this endcast") from None
 
 
 def _check_columns(pipeline: FeaturePipeline, bundle: Bundle) -> None:
