@@ -226,8 +226,8 @@ def test_a_pickle_is_refused_and_not_run(folder: Path, tmp_path: Path, name: str
     objects[0] = Harmful(tmp_path / "harmed")
     sink = io.BytesIO()
     np.save(sink, objects, allow_pickle=True)
-    for data in (sink.getvalue(), pickle.dumps(Harmful(tmp_path / "harmed"))):
-        rewrite(folder, name, lambda _, data=data: data)
+    for harm in (sink.getvalue(), pickle.dumps(Harmful(tmp_path / "harmed"))):
+        rewrite(folder, name, lambda _, harm=harm: harm)  # type: ignore[misc]
         with pytest.raises(BundleError, match=f"{name} is damaged"):
             load_forecaster(folder)
         assert not (tmp_path / "harmed").exists()
@@ -266,7 +266,7 @@ def test_only_a_bundle_is_replaced_and_only_if_asked(made: tuple[Manifest, dict[
     first = write_bundle(place, *made)
     assert place.stat().st_mode & 0o777 == 0o755
     manifest = msgspec.structs.replace(made[0], abort_hazard=0.25)
-    with pytest.raises(BundleError, match="exists already.*--force"):
+    with pytest.raises(BundleError, match=r"exists already.*--force"):
         write_bundle(place, manifest, made[1])
     assert read_bundle(place).id == first
     (place / "notes.txt").write_text("of the old one")
