@@ -79,11 +79,12 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class PlayedRun:
-    """One of a simulation's runs, request by request."""
+    """One of a simulation's runs, request by request, and how long its steps took."""
 
     policy: str
     forecast: str | None
     seed: int
+    step_time: StepTime
     record: RunRecord
 
 
@@ -113,7 +114,7 @@ def simulate(
             record = plan.play(name, source, seed, runs.next(len(workload), name, label, seed))
             found.append(figures(record, workers=settings.workers, kv_per_slot=plan.kv_per_slot))
             if watch is not None:
-                watch(PlayedRun(name, label, seed, record))
+                watch(PlayedRun(name, label, seed, plan.step_time, record))
         results.append(PolicyResult(name, label, tuple(found)))
     return SimulationReport(plan.describe(), settings.seeds, tuple(results))
 

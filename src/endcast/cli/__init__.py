@@ -23,6 +23,7 @@ COMMANDS = (
     LazyCommand("evaluate", "endcast.cli.evaluate:evaluate", "Measure a bundle on a log, with baselines beside it."),
     LazyCommand("forecast", "endcast.cli.forecast:forecast", "Forecast when one generation will end."),
     LazyCommand("serve", "endcast.cli.serve:serve", "Serve a bundle's forecasts over HTTP."),
+    LazyCommand("simulate", "endcast.cli.simulate:simulate", "Play a log with each routing policy and compare them."),
 )
 
 

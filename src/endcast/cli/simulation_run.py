@@ -1,0 +1,104 @@
+"""One simulation from a log to everything that is shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import endcast
+from endcast.cli.output import progress
+from endcast.cli.simulation_forecasts import ForecastChoice, FromBundle, Tell
+from endcast.cli.simulation_log import PlayedLog
+from endcast.errors import InputError
+from endcast.reporting.run_details import RunDetails
+from endcast.reporting.simulation_summary import Key, Simulated, today_of
+from endcast.router.policies import POLICIES
+from endcast.router.simulator import PlayedRun, SimulationSettings, check_capacity, simulate
+from endcast.router.workload import Workload
+
+PREFIX_AFFINITY, LENGTH_BUCKET = "prefix_affinity", "length_bucket"
+
+
+def policy_names(text: str | None, workload: Workload) -> list[str]:
+    """``"a,b"`` as names that are registered; all of them without it, those for prefixes where the log has some."""
+    if text is None:
+        return [name for name in POLICIES if name != PREFIX_AFFINITY or workload.prefix_blocks]
+    names = [part.strip() for part in text.split(",")]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError("--policies", f"{twice} is given twice")
+    return names
+
+
+def check_names(text: str | None) -> None:
+    """``UnknownNameError`` for a policy that nobody registered: told before a log is read."""
+    for name in [] if text is None else text.split(","):
+        POLICIES.get(name.strip())
+
+
+def run(
+    log: PlayedLog,
+    settings: SimulationSettings,
+    policies: Sequence[str],
+    chosen: Sequence[ForecastChoice],
+    *,
+    today: str | None,
+    tell: Tell,
+    warn: Tell,
+) -> Simulated:
+    """Make the forecasts and play the log with every policy; ``tell`` and ``warn`` hear of it while it goes on."""
+    check_capacity(log.workload, settings)
+    now = today_of(policies, today)
+    warnings = {choice.name: choice.warning(log.trace) for choice in chosen}
+    for text in filter(None, warnings.values()):
+        warn(text)
+    sources = [choice.make(log.trace, tell) for choice in chosen]
+    details: dict[Key, list[RunDetails]] = {}
+
+    def watch(run: PlayedRun) -> None:
+        found = RunDetails.of(run, workers=settings.workers, slots=settings.slots)
+        details.setdefault((run.policy, run.forecast), []).append(found)
+
+    with progress("simulating") as bar:
+        report = simulate(
+            log.workload,
+            settings,
+            policies=policies,
+            forecasts=sources,
+            progress=lambda made: bar.update(made.done, made.total),
+            watch=watch,
+        )
+    told = tuple(filter(None, warnings.values()))
+    return Simulated(
+        report=replace(report, settings={**report.settings, **_described(log, policies, chosen, now, told)}),
+        details={key: RunDetails.averaged(runs) for key, runs in details.items()},
+        today=now,
+        saw_answers=frozenset(name for name, text in warnings.items() if name is not None and text),
+        warnings=told,
+        notes=(*log.notes, *_notes(log.workload, policies)),
+    )
+
+
+def _described(
+    log: PlayedLog, policies: Sequence[str], chosen: Sequence[ForecastChoice], now: str, warnings: Sequence[str]
+) -> dict[str, Any]:
+    """What else it takes to repeat the run, as JSON."""
+    return {
+        "endcast": endcast.__version__,
+        **log.source,
+        "policies": list(policies),
+        "forecasts": [choice.name for choice in chosen],
+        "bundles": {choice.name: choice.path.name for choice in chosen if isinstance(choice, FromBundle)},
+        "today": now,
+        "warnings": list(warnings),
+    }
+
+
+def _notes(workload: Workload, policies: Sequence[str]) -> list[str]:
+    notes = [f"{count:,} requests with {reason} are left out" for reason, count in workload.left_out.items() if count]
+    if PREFIX_AFFINITY in policies and not workload.prefix_blocks:
+        notes.append(f"the log has no prefix blocks, so {PREFIX_AFFINITY} is join_shortest_queue here")
+    if LENGTH_BUCKET in policies and len(set(workload.supposed.tolist())) == 1:
+        notes.append(f"all requests of the log have the same flags, so {LENGTH_BUCKET} is join_shortest_queue here")
+    return notes
