@@ -21,6 +21,8 @@ FEATURES: Registry[Callable[[IntervalGrid], FeatureGroup]] = Registry(
         ("tenant_model", f"{_HERE}.by_key:tenant_model"),
         ("same_prompt", f"{_HERE}.by_key:same_prompt"),
         ("same_prefix", f"{_HERE}.by_key:same_prefix"),
+        ("first_block", f"{_HERE}.by_key:first_block"),
+        ("first_two_blocks", f"{_HERE}.by_key:first_two_blocks"),
         ("earlier_turn", f"{_HERE}.earlier_turn:EarlierTurn"),
     ),
 )

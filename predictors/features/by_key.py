@@ -26,8 +26,10 @@ def _prompt(request: Request) -> int | None:
     return key_of(prompt_text(request))
 
 
-def _blocks(request: Request) -> int | None:
-    return key_of(*request.prefix_blocks) if request.prefix_blocks else None
+def _first_blocks(request: Request, count: int | None) -> int | None:
+    """The first ``count`` blocks, of those that have so many; all blocks if ``None``."""
+    blocks = request.prefix_blocks[:count]
+    return key_of(*blocks) if len(blocks) >= (count or 1) else None
 
 
 same_size = partial(KeyedLengths, key=Key("same_size", _size, 64, ("prompt_tokens",)))
@@ -41,4 +43,8 @@ tenant_model = partial(
     KeyedLengths, key=Key("tenant_model", lambda r: key_of(r.tenant, r.model), 200, ("tenant", "model"))
 )
 same_prompt = partial(KeyedLengths, key=Key("same_prompt", _prompt, 16, ("prompt", "messages")))
-same_prefix = partial(KeyedLengths, key=Key("same_prefix", _blocks, 16, ("prefix_blocks",)))
+same_prefix = partial(KeyedLengths, key=Key("same_prefix", partial(_first_blocks, count=None), 16, ("prefix_blocks",)))
+first_block = partial(KeyedLengths, key=Key("first_block", partial(_first_blocks, count=1), 64, ("prefix_blocks",)))
+first_two_blocks = partial(
+    KeyedLengths, key=Key("first_two_blocks", partial(_first_blocks, count=2), 64, ("prefix_blocks",))
+)
