@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 
 from endcast.router.entries import NOTHING, PROMPT, ROW
+from endcast.router.prefetch import FLOATS_PER_LINE, prefetch
 from endcast.survival import Float32Array, FloatArray, IntArray
 
 #: A load curve is made anew once less survival than this is left of it.
@@ -24,6 +25,8 @@ _LEAST_SURVIVAL = 1e-3
 #: Slots see the end of their load curves up to this many tokens early, each at another distance: requests that were
 #: placed together would otherwise all need new curves in the same step.
 STAGGER = 32
+#: Windows are asked for so many slots before they are read.
+_AHEAD = 8
 #: So many windows are added in single precision before their sum goes to the double-precision total.
 _SINGLE_PRECISION_RUN = 16
 #: Rows of ``where`` (3, rows): which curve a request's forecast reads, from which position on, up to which cap.
@@ -90,6 +93,15 @@ def _add_scaled(total: Float32Array, window: Float32Array, scale: float) -> None
 
 
 @njit(cache=True)
+def _ask_for(curves: Float32Array, slot: int, offset: int, length: int) -> None:
+    if offset < 0 or offset + length > curves.shape[1]:
+        return  # it will be made anew
+    for h in range(offset, offset + length, FLOATS_PER_LINE):
+        prefetch(curves, slot, h)
+    prefetch(curves, slot, offset + length - 1)
+
+
+@njit(cache=True)
 def _flush(load: FloatArray, partial: Float32Array) -> None:
     for h in range(load.shape[0]):
         load[h] += partial[h]
@@ -114,6 +126,8 @@ def running_loads(
     for g in range(load.shape[0]):
         load[g], count = 0.0, 0
         for slot in range(start[g], start[g + 1]):
+            if slot + _AHEAD < start[-1]:
+                _ask_for(curves, slot + _AHEAD, slot_generated[slot + _AHEAD] - made_at[slot + _AHEAD], reach)
             row, now = slot_entries[ROW, slot], slot_generated[slot]
             if row == NOTHING:
                 continue

@@ -201,6 +201,18 @@ def test_settings_out_of_bounds_are_named(wrong: dict[str, float]) -> None:
         PolicySettings(**wrong)  # type: ignore[arg-type]
 
 
+def test_a_queued_request_counts_four_running_ones() -> None:
+    """vLLM's rule, for arrivals of one step: three running on worker 1 outweigh none queued, but not one queued."""
+    policy = POLICIES.get("vllm_dp")(PolicySettings())
+    state = ClusterState(slots=np.full(2, 9), capacity=np.full(2, UNLIMITED), policy=policy)
+    new = np.arange(3)
+    state.arrive(new, new, new.astype(float))
+    state.apply(Decisions(new, np.ones(3, dtype=np.int64)))
+    state.arrive(new, new, new.astype(float))
+    for seed in range(9):
+        assert policy.decide(state.view(), np.random.default_rng(seed)).worker.tolist()[:2] == [0, 1]
+
+
 def test_prefix_affinity_follows_the_prefix() -> None:
     policy = POLICIES.get("prefix_affinity")(PolicySettings())
     state = ClusterState(slots=np.full(G, B), capacity=np.full(G, UNLIMITED), policy=policy)

@@ -101,9 +101,9 @@ def test_overtakings_are_what_counting_gives(step: list[int]) -> None:
 
 
 def test_requests_larger_than_any_worker_are_refused_and_counted() -> None:
-    """CASE 28, where nothing needs preemption: two of four fit."""
+    """CASE 28, where nothing needs preemption: two of four fit, one of them exactly."""
     load = Workload.from_arrays(
-        arrival_s=np.arange(4.0), prompt=np.array([10, 990, 1000, 5]), output=np.array([5, 11, 1, 95])
+        arrival_s=np.arange(4.0), prompt=np.array([995, 990, 1000, 5]), output=np.array([5, 11, 1, 95])
     )
     for name in POLICIES:
         record = play(load, POLICIES.get(name)(PolicySettings()), capacity=1000)
