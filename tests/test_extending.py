@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCK = r"^`([\w./]+)`, {kind}:\n\n```python\n(.*?)^```$"
-NEW_FILES = dict(re.findall(BLOCK.format(kind="a new file"), PAGE, re.M | re.S))
-NEW_LINES = dict(re.findall(BLOCK.format(kind="one line more"), PAGE, re.M | re.S))
+NEW_FILES = dict(re.findall(BLOCK.format(kind="a new file"), PAGE, re.MULTILINE | re.DOTALL))
+NEW_LINES = dict(re.findall(BLOCK.format(kind="one line more"), PAGE, re.MULTILINE | re.DOTALL))
 #: The line after which a line more goes: the last of its kind.
 LAST_ENTRY = {"__init__.py": r"^        \(\"\w+\", .*\),\n", "test_formats_conformance.py": r"^GOLDEN: .*\n"}
 
@@ -34,7 +34,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         (copy / name).write_text(text, encoding="utf-8")
     for name, line in NEW_LINES.items():
         text = (copy / name).read_text(encoding="utf-8")
-        *_, last = re.finditer(LAST_ENTRY[pathlib.Path(name).name], text, re.M)
+        *_, last = re.finditer(LAST_ENTRY[pathlib.Path(name).name], text, re.MULTILINE)
         (copy / name).write_text(text[: last.end()] + line + text[last.end() :], encoding="utf-8")
     return copy
 
