@@ -143,6 +143,15 @@ def heaviest_load(load: FloatArray) -> FloatArray:
 
 
 @njit(cache=True)
+def discounted_loads(load: FloatArray, weight: FloatArray) -> FloatArray:
+    """(G,): Σ_h γ^h L̂_g(h)."""
+    discounted = np.empty(load.shape[0])
+    for g in range(load.shape[0]):
+        discounted[g] = discounted_load(load[g], weight)
+    return discounted
+
+
+@njit(cache=True)
 def balance_route(
     load: FloatArray,
     waiting_load: Float32Array,
@@ -166,9 +175,7 @@ def balance_route(
     workers, waiting, steps = load.shape[0], waiting_row.shape[0], weight.shape[0]
     load, free, room, open_ = load.copy(), free.copy(), room.copy(), accepting.copy()
     overtaken, gain = waiting_overtaken.copy(), np.empty(waiting)
-    heaviest, margin, discounted = heaviest_load(load), np.empty(steps), np.empty(workers)
-    for g in range(workers):
-        discounted[g] = discounted_load(load[g], weight)
+    heaviest, margin, discounted = heaviest_load(load), np.empty(steps), discounted_loads(load, weight)
     position, worker = np.empty(waiting, dtype=np.int64), np.empty(waiting, dtype=np.int64)
     candidate, count, upcoming, placed = np.empty(min(candidates, waiting), dtype=np.int64), 0, 0, 0
     g = choose_worker(discounted, free, open_, key)
