@@ -30,8 +30,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED)  ## from a synthetic log to a served forecast, in a few minutes
-	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh demo-out
+demo: $(INSTALLED)  ## from a synthetic log to served forecasts and simulated routing, in a few minutes
+	@$(BIN)/endcast demo --out demo-out
 
 test: $(INSTALLED)  ## all checks that CI runs
 	@echo "== style (ruff)";              $(BIN)/ruff check . && $(BIN)/ruff format --check .

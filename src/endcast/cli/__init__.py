@@ -18,6 +18,7 @@ from endcast import __version__
 from endcast.cli.lazy import LazyCommand, lazy_group
 
 COMMANDS = (
+    LazyCommand("demo", "endcast.cli.demo:demo", "Everything once on a synthetic log, in a few minutes."),
     LazyCommand("trace", "endcast.cli.trace:app", "Convert, describe and synthesise request logs."),
     LazyCommand("train", "endcast.cli.train:train", "Train a model on a log and write a bundle."),
     LazyCommand("evaluate", "endcast.cli.evaluate:evaluate", "Measure a bundle on a log, with baselines beside it."),

@@ -34,7 +34,7 @@ def evaluate(
     format: FormatOption = None,
     columns: ColumnsOption = None,
     json: JsonOption = False,
-) -> None:
+) -> object:
     """Measure a bundle on the part of a log that it did not train on."""
     from endcast.predictors.bundle import read_bundle
     from endcast.training.evaluate import evaluate as measure
@@ -59,7 +59,7 @@ def evaluate(
     written = [] if plots is None else write_plots(found, plots)
     if json:
         emit_json(found)
-        return
+        return found
     titles = ["H", "end within H", "Brier skill", "95 %", "AUC", "AUC, KM", "ECE", "log loss", "RMSE within"]
     console.print(table(f"{found.n_requests:,} requests, {found.n_draws:,} pairs", titles, horizon_rows(found)))
     pooled = found.baselines["kaplan_meier"]["admission"]
@@ -70,6 +70,7 @@ def evaluate(
     console.print(verdict(found), markup=False)
     for path in [*written, *([report] if report else [])]:
         console.print(f"wrote {path}", markup=False)
+    return found
 
 
 def _horizons(text: str) -> list[int]:

@@ -77,7 +77,7 @@ def simulate(
     format: FormatOption = None,
     columns: ColumnsOption = None,
     json: JsonOption = False,
-) -> None:
+) -> object:
     """Play a log through a simulated fleet, with each routing policy and each source of forecasts."""
     settings = SimulationSettings(
         workers=workers,
@@ -101,10 +101,11 @@ def simulate(
     written = _write(found, report, plots)
     if json:
         emit_json(found.report.to_json())
-        return
+        return found
     show(found)
     for path in written:
         console.print(f"wrote {path}", markup=False)
+    return found
 
 
 def _write(found: Simulated, report: Path | None, plots: Path | None) -> list[Path]:

@@ -15,6 +15,8 @@ from endcast.survival import FloatArray, IntArray
 
 #: Stretches of time that loads are shown over, and instants that are averaged in each.
 BINS, INSTANTS = 160, 12
+#: KV tokens below which a sum is what rounding left of nothing.
+_NOTHING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class WaitOfClass:
 
 @dataclass(frozen=True, eq=False)
 class LoadOverTime:
-    """Over T stretches between the first and the last arrival: ``load`` (G, T) mean KV tokens of each worker,
+    """Over T stretches from the first arrival to the last, ``until_s``: ``load`` (G, T) mean KV tokens of each worker,
     ``heaviest`` (T,) of whichever was the heaviest, ``waiting`` (T,) requests that wait."""
 
     until_s: float
@@ -156,7 +158,7 @@ def load_over_time(record: RunRecord, workers: int) -> LoadOverTime:
 
     A running request's tokens are taken to grow evenly from its admission to its end.
     """
-    until = float(record.arrival_s[-1])
+    until = float(record.arrival_s[-1]) or float(record.finish_s.max())  # all at one instant: until everything ended
     count = BINS * INSTANTS
     at = (np.arange(count) + 0.5) * until / count
     first, last = (np.searchsorted(at, times) for times in (record.admission_s, record.finish_s))
@@ -164,7 +166,7 @@ def load_over_time(record: RunRecord, workers: int) -> LoadOverTime:
     base = record.prompt - rate * record.admission_s
     load = _running_sum(base, record.worker, first, last, (workers, count))
     load += at * _running_sum(rate, record.worker, first, last, (workers, count))
-    load = np.maximum(load, 0.0)  # rounding of sums that should be empty
+    load[load < _NOTHING] = 0.0
     waiting = np.searchsorted(record.arrival_s, at, side="right") - np.searchsorted(
         np.sort(record.admission_s), at, side="right"
     )

@@ -29,7 +29,7 @@ WIDE_IN, NARROW_IN = 9.6, 4.5
 BLUE, VERMILION, GREEN, PURPLE, GREY = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[6], COLOURS[7]
 COLOUR_OF = {Kind.DISPATCH: GREY, Kind.POOL: GREEN, Kind.FORECAST: BLUE, Kind.ORACLE: PURPLE}
 _THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
-_PERCENT = FuncFormatter(lambda value, _: f"{100.0 * value:g}%")
+_PERCENT = FuncFormatter(lambda value, _: f"{100.0 * value:g}%" if value <= 1.0 else "")
 #: What the marks of waits mean.
 _MARKS = tuple(
     Line2D([], [], linestyle="", marker=mark, color=GREY, markersize=size, markeredgewidth=1.8, label=label)
@@ -271,7 +271,8 @@ def forecast_figure(simulated: Simulated, *, narrow: bool) -> Figure:
         wait.errorbar(mean, row, xerr=spread or None, fmt="o", color=colour, markersize=6, capsize=2.5, elinewidth=1.2)
         text = f"{mean:,.0f} s" if mean >= 10 else f"{mean:.1f} s"
         wait.annotate(text, (mean + spread, row), (7, 0), textcoords="offset points", va="center", fontsize=8.5)
-    wait.set_xlim(0.0, 1.25 * max(float(result.mean["wait_s"]["mean"]) for result in results) or 1.0)
+    longest = max(float(result.mean["wait_s"]["mean"]) for result in results)
+    wait.set_xlim(0.0, 1.25 * longest if longest > 0.0 else 1.0)
     wait.set_title("mean wait for a slot", fontsize=10)
     wait.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f} s"))
     for axis, labelled in ((efficiency, True), (wait, narrow)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -101,7 +102,9 @@ def _inline(name: str, simulated: Simulated) -> Markup:
     draw, label = PLOTS[name]
     parts = []
     for size in ("wide", "narrow"):
-        with style(), matplotlib.rc_context({"svg.hashsalt": f"{name}-{size}"}):  # ids are unique over the page
+        with style():
             svg = as_svg(draw(simulated, narrow=size == "narrow"), label)
-        parts.append(f'<div class="{size}">{svg}</div>')
+        # Ids have to be unique over the page: a clip path of a plot that is not shown cuts nothing in one that is.
+        own = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-{size}-", svg)
+        parts.append(f'<div class="{size}">{own}</div>')
     return safe("".join(parts))
