@@ -28,16 +28,17 @@ def main() -> None:
     options = parser.parse_args()
     begun = time.perf_counter()
     trace = synthesize(SynthSettings(requests=options.requests, seed=1)).trace
-    made = time.perf_counter()
+    made, made_cpu = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(model=options.model, threads=options.threads)
         trained = train(trace, settings, Path(folder) / "bundle", tell=lambda text: print(f"  {text}", flush=True))
-        seconds = time.perf_counter() - made
+        seconds, cpu = time.perf_counter() - made, time.process_time() - made_cpu
         size = sum(file.stat().st_size for file in trained.path.iterdir())
     figures = {
         "requests": options.requests,
         "synthesis_s": round(made - begun, 1),
         "training_s": round(seconds, 1),
+        "training_cpu_s": round(cpu, 1),
         "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
         "bundle_mib": round(size / 2**20, 2),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import msgspec
 import numpy as np
@@ -11,10 +10,10 @@ import numpy.typing as npt
 
 from endcast.errors import BundleError
 from endcast.forecaster import ForecastStream
-from endcast.predictors.onnx_forecaster import remaining_cap
 from endcast.predictors.product_limit import product_limit, table_of
+from endcast.predictors.streams import CountedStream, remaining_cap
 from endcast.survival import CurveTable, Forecast, SurvivalBatch
-from endcast.types import Completion, EndReason, Landmark, Request
+from endcast.types import Completion, Landmark, Request
 
 #: The prior is log-logistic: half of all generations end within ``PRIOR_MEDIAN`` tokens, and its shape makes one in
 #: ten run beyond five times that. Chat and code logs that are public lie within a factor of three of it.
@@ -74,47 +73,9 @@ class CurveForecaster:
             raise BundleError(f"the snapshot is of {name:.80}, not of {self._name}")
         self._observed = observed
 
-    def open(self, request: Request) -> CurveStream:
+    def open(self, request: Request) -> CountedStream:
         """Begin a stream."""
-        return CurveStream(self, request)
-
-
-class CurveStream:
-    """A running generation read on a fixed curve."""
-
-    def __init__(self, forecaster: CurveForecaster, request: Request) -> None:
-        self._forecaster = forecaster
-        self._request = request
-        self._generated = 0
-        self._closed = False
-
-    @property
-    def request(self) -> Request:
-        """The request it was opened for."""
-        return self._request
-
-    @property
-    def generated_tokens(self) -> int:
-        """Tokens generated so far, as last told."""
-        return self._generated
-
-    def append(self, text: str, generated_tokens: int) -> None:
-        """Count tokens; a smaller count than before is ignored."""
-        Landmark(request=self._request, generated_tokens=generated_tokens)  # checks the bounds
-        self._generated = max(self._generated, generated_tokens)
-
-    def forecast(self) -> Forecast:
-        """The forecast from where it stands now."""
-        (forecast,) = self._forecaster.forecast([Landmark(request=self._request, generated_tokens=self._generated)])
-        return forecast
-
-    def close(self, *, end: EndReason | str, output_tokens: int, finished_s: float | None = None) -> None:
-        """Tell the outcome, once."""
-        reason = cast(EndReason, end)  # Completion takes its name as well, and checks it
-        completion = Completion(request=self._request, output_tokens=output_tokens, end=reason, finished_s=finished_s)
-        if not self._closed:
-            self._closed = True
-            self._forecaster.observe([completion])
+        return CountedStream(self, request)
 
 
 def kaplan_meier(lengths: npt.ArrayLike, ended: npt.ArrayLike = True) -> CurveForecaster:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,7 +19,8 @@ from endcast.predictors.features.pipeline import FeaturePipeline
 from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.known import known_inputs
 from endcast.predictors.recalibration import Recalibration
-from endcast.survival import NO_CAP, CurveTable, FloatArray, Forecast, SurvivalBatch
+from endcast.predictors.streams import CountedStream, remaining_cap
+from endcast.survival import CurveTable, FloatArray, Forecast, IntArray, SurvivalBatch
 from endcast.types import Completion, EndReason, Landmark, Request
 
 #: onnxruntime raises a class of its own for each kind of damage.
@@ -110,25 +111,31 @@ class OnnxForecaster:
 
     def forecast_batch(self, landmarks: Sequence[Landmark | ForecastStream], horizon: int) -> SurvivalBatch:
         """The same as arrays. A stream's curve is the one made when it was opened."""
-        fresh = [i for i, item in enumerate(landmarks) if isinstance(item, Landmark)]
-        table = self._curves([landmarks[i].request for i in fresh])
-        log_survival = np.empty((len(landmarks), len(table.edges)))
-        log_tail = np.empty(len(landmarks))
-        log_survival[fresh], log_tail[fresh] = table.log_survival, table.log_tail
-        for i, item in enumerate(landmarks):
-            if isinstance(item, Landmark):
-                continue
-            if not isinstance(item, OnnxStream) or item.bundle != self.bundle:
-                raise BundleError("the stream was opened by another forecaster", hint="Open it with this one")
-            log_survival[i], log_tail[i] = item.curve.log_survival[0], item.curve.log_tail[0]
+        table, row = self._tabled(landmarks)
         generated = np.array([item.generated_tokens for item in landmarks], dtype=np.int64)
-        return SurvivalBatch(
-            CurveTable(table.edges, log_survival, log_tail),
-            np.arange(len(landmarks)),
-            generated,
-            remaining_cap([item.request for item in landmarks], generated),
-            horizon,
+        cap = remaining_cap([item.request for item in landmarks], generated)
+        return SurvivalBatch(table, row, generated, cap, horizon)
+
+    def _tabled(self, items: Sequence[Landmark | ForecastStream]) -> tuple[CurveTable, IntArray]:
+        """The curves of these items, and which row is whose: landmarks of one request share one."""
+        requests = {id(item.request): item.request for item in items if isinstance(item, Landmark)}
+        fresh = self._curves(list(requests.values()))
+        row_of = {key: row for row, key in enumerate(requests)}
+        streams = [item for item in items if not isinstance(item, Landmark)]
+        curves = [fresh, *(self._curve_of(stream) for stream in streams)]
+        table = CurveTable(
+            fresh.edges,
+            np.concatenate([curve.log_survival for curve in curves]),
+            np.concatenate([curve.log_tail for curve in curves]),
         )
+        stream_rows = iter(range(len(requests), len(requests) + len(streams)))
+        rows = [row_of[id(item.request)] if isinstance(item, Landmark) else next(stream_rows) for item in items]
+        return table, np.array(rows, dtype=np.int64)
+
+    def _curve_of(self, stream: ForecastStream) -> CurveTable:
+        if not isinstance(stream, OnnxStream) or stream.bundle != self.bundle:
+            raise BundleError("the stream was opened by another forecaster", hint="Open it with this one")
+        return stream.curve
 
     def _curves(self, requests: Sequence[Request]) -> CurveTable:
         """(n, ·), one curve a request from its first token on."""
@@ -180,66 +187,34 @@ class OnnxForecaster:
         return OnnxStream(self, request, self._curves([request]), known_inputs(request, self._pipeline))
 
 
-class OnnxStream:
+class OnnxStream(CountedStream):
     """A running generation whose curve was made at its admission, read further on as tokens come."""
 
     def __init__(
         self, forecaster: OnnxForecaster, request: Request, curve: CurveTable, known: Mapping[str, bool]
     ) -> None:
-        self._forecaster = forecaster
-        self._request = request
-        self._known = known
-        self._closed = False
+        super().__init__(forecaster, request)
         self.bundle = forecaster.bundle
         self.curve = curve
+        self._known = known
         self._state_version = forecaster.state_version
-        self._generated = 0
-
-    @property
-    def request(self) -> Request:
-        """The request it was opened for."""
-        return self._request
-
-    @property
-    def generated_tokens(self) -> int:
-        """Tokens generated so far, as last told."""
-        return self._generated
-
-    def append(self, text: str, generated_tokens: int) -> None:
-        """Count tokens; no feature of this bundle reads ``text``. A smaller count than before is ignored."""
-        Landmark(request=self._request, generated_tokens=generated_tokens)  # checks the bounds
-        self._generated = max(self._generated, generated_tokens)
 
     def forecast(self) -> Forecast:
-        """The forecast from where it stands now."""
+        """The forecast from where it stands now, on the curve of its admission."""
         (forecast,) = Forecast.from_batch(
             self._forecaster.forecast_batch([self], 0),
             bundle=self.bundle,
-            generated=[self._generated],
+            generated=[self.generated_tokens],
             known=[self._known],
             state_version=self._state_version,
         )
         return forecast
-
-    def close(self, *, end: EndReason | str, output_tokens: int, finished_s: float | None = None) -> None:
-        """Feed the outcome to the forecaster, once."""
-        reason = cast(EndReason, end)  # Completion takes its name as well, and checks it
-        completion = Completion(request=self._request, output_tokens=output_tokens, end=reason, finished_s=finished_s)
-        if not self._closed:
-            self._closed = True
-            self._forecaster.observe([completion])
 
 
 class _State(msgspec.Struct):
     bundle: str
     history: bytes
     recalibration: object
-
-
-def remaining_cap(requests: Sequence[Request], generated: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
-    """(n,), most tokens that may still come, ``NO_CAP`` where no cap is known."""
-    caps = np.array([NO_CAP if (cap := request.cap) is None else cap for request in requests], dtype=np.int64)
-    return np.where(caps == NO_CAP, NO_CAP, np.maximum(caps - generated, 0))
 
 
 def _check_golden(graph: HazardGraph, bundle: Bundle) -> None:
