@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, settings
 
 from endcast.datasets.schema import SCHEMA
 from endcast.datasets.synth import SynthLog, SynthSettings, synthesize
 from endcast.datasets.trace import Trace
 from endcast.predictors.models import MODELS
 from endcast.training.train import Settings, Trained, train
+
+# Machines are noisy: no example fails for its time. Where all must be able to repeat a run, examples are the same each time.
+settings.register_profile(
+    "endcast", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("endcast")
 
 #: What makes a family quick enough for tests.
 QUICK: Mapping[str, Mapping[str, Any]] = MappingProxyType({"lightgbm": {"rounds": 20}})
