@@ -46,7 +46,7 @@ class Settings:
     validation: float = 0.2
     intervals: int = 48
     features: list[str] | None = None
-    most_rows: int = 2_000_000
+    most_rows: int = 1_000_000
     seed: int = 0
     threads: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -30,7 +30,7 @@ def train(
     intervals: Annotated[int, typer.Option("--intervals", min=4, max=512, help="Intervals of the hazard grid.")] = 48,
     most_rows: Annotated[
         int, typer.Option("--most-rows", min=1000, help="Person-period rows held in memory; more are drawn from.")
-    ] = 2_000_000,
+    ] = 1_000_000,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that fit.")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Seed of every random choice.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace a bundle that is there.")] = False,
