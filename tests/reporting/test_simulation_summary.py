@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 
 import pytest
+from rich.console import Console
 
+from endcast.cli.simulation_table import result_table
 from endcast.errors import UnknownNameError
 from endcast.reporting.simulation_summary import (
     Kind,
@@ -21,33 +24,30 @@ from endcast.reporting.simulation_summary import (
 from endcast.router.figures import DecisionTime, Distribution, Figures
 from endcast.router.results import PolicyResult, SimulationReport
 
-TIMES = Distribution(mean=1.0, p50=1.0, p99=1.0, max=1.0)
 
-
-def result(policy: str, forecast: str | None, *efficiency: float) -> PolicyResult:
+def made_up(policy: str, forecast: str | None, *efficiency: float) -> PolicyResult:
     """With one run for each efficiency given."""
-    return PolicyResult(
-        policy,
-        forecast,
-        tuple(
+    runs = []
+    for i, value in enumerate(efficiency):
+        times = Distribution(mean=1234.5 + i, p50=1200.0, p99=2345.6 + 17 * i, max=3456.7)
+        runs.append(
             Figures(
-                throughput=100.0,
+                throughput=16_000 * value,
                 efficiency=value,
                 imbalance=0.1,
                 kv_per_slot=1.0,
-                backlog=0.0,
-                overtakings_max=0.0,
-                e2e_s=TIMES,
-                wait_s=TIMES,
-                ttft_s=TIMES,
-                tpot_s=TIMES,
+                backlog=10_234.0,
+                overtakings_max=4_096.0,
+                e2e_s=times,
+                wait_s=times,
+                ttft_s=times,
+                tpot_s=times,
                 preemptions=0.0,
                 rejected=0.0,
                 decision_ms=DecisionTime(p50=0.1, p99=0.1),
             )
-            for value in efficiency
-        ),
-    )
+        )
+    return PolicyResult(policy, forecast, tuple(runs))
 
 
 def simulated(*results: PolicyResult, today: str = "least_kv", saw_answers: tuple[str, ...] = ()) -> Simulated:
@@ -57,12 +57,12 @@ def simulated(*results: PolicyResult, today: str = "least_kv", saw_answers: tupl
 
 BUNDLE = "sha256:0123456789abcdef"
 ALL = (
-    result("least_kv", None, 0.80),
-    result("br_0", None, 0.90),
-    result("br_h", None, 0.88),
-    result("br_h", "kaplan_meier", 0.92),
-    result("br_h", BUNDLE, 0.97),
-    result("br_h", "oracle", 0.98),
+    made_up("least_kv", None, 0.80),
+    made_up("br_0", None, 0.90),
+    made_up("br_h", None, 0.88),
+    made_up("br_h", "kaplan_meier", 0.92),
+    made_up("br_h", BUNDLE, 0.97),
+    made_up("br_h", "oracle", 0.98),
 )
 
 
@@ -77,14 +77,14 @@ def test_value_captured_is_a_share_of_what_true_lengths_gain() -> None:
 
 def test_value_captured_is_not_told_within_noise_or_without_both_ends() -> None:
     noisy = simulated(
-        result("br_0", None, 0.90, 0.94),
-        result("br_h", "kaplan_meier", 0.92, 0.92),
-        result("br_h", "oracle", 0.93, 0.93),
+        made_up("br_0", None, 0.90, 0.94),
+        made_up("br_h", "kaplan_meier", 0.92, 0.92),
+        made_up("br_h", "oracle", 0.93, 0.93),
     )
     assert value_captured(noisy.report, noisy.report.results[1]) is None
     without_oracle = simulated(*ALL[:-1])
     assert all(value_captured(without_oracle.report, r) is None for r in without_oracle.report.results)
-    worse = simulated(ALL[1], ALL[3], result("br_h", "oracle", 0.89))
+    worse = simulated(ALL[1], ALL[3], made_up("br_h", "oracle", 0.89))
     assert value_captured(worse.report, worse.report.results[1]) is None
 
 
@@ -118,3 +118,20 @@ def test_orders() -> None:
         "br_h, none", "br_0", "br_h, kaplan_meier", "br_h, bundle 01234567", "br_h, oracle",
     ]  # fmt: skip
     assert forecast_results(dataclasses.replace(one, report=SimulationReport({}, 1, ALL[:2]))) == []
+
+
+def test_the_table_of_a_large_fleet_fits_120_columns_unwrapped() -> None:
+    """The widest figures that a big simulation has, with spreads and stars."""
+    results = [
+        made_up(policy, forecast, 0.95, 0.96)
+        for policy, forecast in [("least_kv", None), ("join_shortest_queue", None), ("br_0", None), ("br_h", "oracle"),
+                                 ("br_h", "kaplan_meier"), ("br_h", "crossfit:lightgbm"), ("br_h", BUNDLE)]
+    ]  # fmt: skip
+    console = Console(width=120, file=io.StringIO())
+    console.print(result_table(simulated(*results), "title"))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().rstrip().splitlines()
+    rule = next(i for i, line in enumerate(lines) if "──" in line)
+    assert len(lines) - rule - 1 == len(results)
+    assert max(map(len, lines)) <= 120
+    assert "15,280* ±113" in lines[-1] and ".955* ±.007" in lines[-1] and "1,235* ±1" in lines[-1]

@@ -104,7 +104,7 @@ def simulate(
         return found
     show(found)
     for path in written:
-        console.print(f"wrote {path}", markup=False)
+        console.print(f"wrote {path}", markup=False, soft_wrap=True)
     return found
 
 
@@ -124,6 +124,7 @@ def _write(found: Simulated, report: Path | None, plots: Path | None) -> list[Pa
 def show(found: Simulated) -> None:
     """The table and what it says, on stdout."""
     console.print(result_table(found, title_of(found)))
+    console.print()
     for line in (*sentences(found), *found.notes):
         console.print(line, markup=False)
     for warning in found.warnings:
@@ -131,7 +132,7 @@ def show(found: Simulated) -> None:
 
 
 def _tell(text: str) -> None:
-    err_console.print(text, markup=False)
+    err_console.print(text, markup=False, soft_wrap=True)
 
 
 def _quiet(text: str) -> None:
@@ -139,4 +140,4 @@ def _quiet(text: str) -> None:
 
 
 def _warn(text: str) -> None:
-    err_console.print(f"WARNING: {text}", style="bold yellow", markup=False)
+    err_console.print(f"WARNING: {text}", style="bold yellow", markup=False, soft_wrap=True)

@@ -78,6 +78,7 @@ def result_table(simulated: Simulated, title: str) -> Table:
         box=_LINE_UNDER_TITLES,
         padding=(0, 1, 0, 0),
         pad_edge=False,
+        show_edge=False,
     )
     table.add_column("policy, forecasts", overflow="fold")
     for column in COLUMNS:

@@ -129,13 +129,13 @@ def value_captured(report: SimulationReport, result: PolicyResult) -> float | No
     """Of what true lengths gain in efficiency over BR-0, the share that the result's forecasts gain.
 
     ``None`` where BR-0 or the same policy with true lengths was not simulated, for those two themselves, and where
-    true lengths gain no more than single runs differ.
+    true lengths gain less than two standard deviations of the runs.
     """
     try:
         without, truth = report.result(NO_WINDOW), report.result(result.policy, ORACLE)
     except KeyError:
         return None
-    noise = max(without.spread["efficiency"], truth.spread["efficiency"])
+    noise = 2.0 * max(without.spread["efficiency"], truth.spread["efficiency"])
     if result in (without, truth) or efficiency(truth) - efficiency(without) <= noise:
         return None
     return forecast_value_captured(efficiency(result), efficiency(without), efficiency(truth))
