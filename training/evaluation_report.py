@@ -43,12 +43,9 @@ def write_plots(evaluation: Evaluation, folder: Path) -> list[Path]:
     """``reliability.png`` and ``survival.png`` in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / "reliability.png", folder / "survival.png"]
-    from matplotlib import rc_context
-
-    for path, draw in zip(paths, (reliability_figure, survival_figure), strict=True):
-        with rc_context({"axes.grid": True, "grid.alpha": 0.25, "axes.spines.top": False, "axes.spines.right": False}):
+    with style():
+        for path, draw in zip(paths, (reliability_figure, survival_figure), strict=True):
             write_png(draw(evaluation), path)
-            plt.close("all")
     return paths
 
 

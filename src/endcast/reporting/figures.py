@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-from cycler import cycler
 
 matplotlib.use("Agg")
 
@@ -41,7 +40,7 @@ _STYLE: Any = {
     "legend.frameon": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "endcast",
-    "axes.prop_cycle": cycler(color=COLOURS),
+    "axes.prop_cycle": plt.cycler(color=COLOURS),
 }
 
 
