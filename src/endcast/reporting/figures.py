@@ -15,6 +15,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.rcsetup import cycler
 
 #: Series colours that read on white and on near-black, and for most who see colours differently (after Okabe and Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#999999")
@@ -40,7 +41,7 @@ _STYLE: Any = {
     "legend.frameon": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "endcast",
-    "axes.prop_cycle": plt.cycler(color=COLOURS),
+    "axes.prop_cycle": cycler(color=COLOURS),
 }
 
 
