@@ -142,6 +142,22 @@ def test_the_later_part_validates(small_log: SynthLog) -> None:
     assert (np.diff(block) >= 0).all() and 40 <= len(set(block[validation].tolist())) <= 62
 
 
+def test_what_still_ran_when_validation_began_is_left_out(trace_of: Rows) -> None:
+    second = 10**9
+    rows = [
+        {
+            "request_id": str(i),
+            "arrival_ns": i * second,
+            "finished_ns": (i + (95 if i == 7 else 1)) * second,
+            "output_tokens": 3,
+            "end": "stop",
+        }
+        for i in range(100)
+    ]
+    fit, validation, _ = validation_part(trace_of(rows), np.arange(100), 0.2, 0)
+    assert validation.tolist() == list(range(80, 100)) and fit.tolist() == [i for i in range(79) if i != 7]
+
+
 def test_without_arrivals_whole_prompts_validate(timeless: Trace) -> None:
     rows = np.random.default_rng(0).permutation(len(timeless))
     fit, validation, block = validation_part(timeless, rows, 0.2, 0)
