@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-BLOCK = r"^`([\w./]+)`, {kind}:\n\n```python\n(.*?)^```$"
+BLOCK = r"^`([\w./]+)`, {kind}:\n\n```(?:python|text)\n(.*?)^```$"
 NEW_FILES = dict(re.findall(BLOCK.format(kind="a new file"), PAGE, re.MULTILINE | re.DOTALL))
 NEW_LINES = dict(re.findall(BLOCK.format(kind="one line more"), PAGE, re.MULTILINE | re.DOTALL))
 #: The line after which a line more goes: the last of its kind.
