@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MODEL = "lightgbm"
 #: A fleet small enough for the log to keep it busy.
-FLEET = ("--workers", "8", "--slots", "16", "--utilization", "1.05", "--seeds", "2")
+FLEET = ("--workers", "8", "--slots", "16", "--utilization", "1.05", "--seeds", "4")
 _QUESTION = {
     "horizons": [16, 64],
     "requests": [{"prompt_tokens": 374, "generated_tokens": 64, "parameters": {"max_tokens": 512}}],

@@ -88,14 +88,14 @@ def time_figure(simulated: Simulated, *, narrow: bool) -> Figure:
         "lost to imbalance": ([share.imbalance for share in shares], VERMILION),
     }
     _stacked(fleet, parts, lambda value: f"{value:.0%}")
-    fleet.set(xlim=(0, 1), title="the fleet's decode time")
+    fleet.set(xlim=(0, 1), title="simulated decode time of the fleet")
     fleet.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     seconds = {
         "waits for a slot": ([one.wait_s for one in details], VERMILION),
         "decodes": ([one.decode_s for one in details], BLUE),
     }
     _stacked(request, seconds, lambda value: f"{value:,.0f} s" if value >= 10 else f"{value:.1f} s")
-    request.set(title="a request's time, mean")
+    request.set(title="simulated mean time of a request")
     request.xaxis.set_major_locator(MaxNLocator(3 if narrow else 5, integer=True))
     request.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f} s"))
     names = [label_of(result) for result in results]
@@ -179,10 +179,10 @@ def policy_figure(simulated: Simulated, *, narrow: bool) -> Figure:
     results = by_efficiency(simulated)
     figure, (speed, efficiency, wait) = _panels(narrow, 3, 1.2 + (0.34 if narrow else 0.3) * len(results), [1, 1, 1.15])
     _dots(speed, results, "throughput", lambda value: f"{value:,.0f}")
-    speed.set_title("tokens a second")
+    speed.set_title("simulated tokens a second")
     speed.xaxis.set_major_formatter(_THOUSANDS)
     _dots(efficiency, results, "efficiency", lambda value: f"{100.0 * value:.1f}%")
-    efficiency.set_title("efficiency")
+    efficiency.set_title("simulated efficiency")
     efficiency.xaxis.set_major_formatter(_PERCENT)
     _waits(wait, results)
     names = [label_of(result) + (" (today)" if result is simulated.now else "") for result in results]
@@ -224,7 +224,7 @@ def _waits(axis: Axes, results: Sequence[PolicyResult]) -> None:
         axis.plot(wait["p99"], row, "|", color=colour, markersize=11, markeredgewidth=2.0)
         axis.plot(wait["max"], row, "x", color=colour, markersize=5.5, markeredgewidth=1.6)
     axis.set_xlim(left=0.0)
-    axis.set_title("wait for a slot, seconds")
+    axis.set_title("simulated wait for a slot, s")
     axis.xaxis.set_major_formatter(_THOUSANDS)
 
 
@@ -245,9 +245,9 @@ def class_figure(simulated: Simulated, *, narrow: bool) -> Figure:
         axis.set(xlabel=f"{what} tokens, classes of about equal size", ylim=(0, None))
         axis.yaxis.set_major_formatter(_THOUSANDS)
         axis.grid(visible=False, axis="x")
-    panels[0].set_ylabel("wait, s: ● mean, – 99 of 100")
+    panels[0].set_ylabel("simulated wait, s\n● mean, – 99 of 100")
     if narrow:
-        panels[1].set_ylabel("wait, s: ● mean, – 99 of 100")
+        panels[1].set_ylabel("simulated wait, s\n● mean, – 99 of 100")
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=1 if narrow else 4, fontsize=8.5
     )
@@ -263,7 +263,7 @@ def forecast_figure(simulated: Simulated, *, narrow: bool) -> Figure:
     results = forecast_results(simulated)
     figure, (efficiency, wait) = _panels(narrow, 2, 1.1 + 0.36 * len(results))
     _dots(efficiency, results, "efficiency", lambda value: f"{100.0 * value:.2f}%")
-    efficiency.set_title("efficiency", fontsize=10)
+    efficiency.set_title("simulated efficiency", fontsize=10)
     efficiency.xaxis.set_major_formatter(_PERCENT)
     for row, result in enumerate(results):
         mean, spread = float(result.mean["wait_s"]["mean"]), float(result.spread["wait_s"]["mean"])
@@ -273,7 +273,7 @@ def forecast_figure(simulated: Simulated, *, narrow: bool) -> Figure:
         wait.annotate(text, (mean + spread, row), (7, 0), textcoords="offset points", va="center", fontsize=8.5)
     longest = max(float(result.mean["wait_s"]["mean"]) for result in results)
     wait.set_xlim(0.0, 1.25 * longest if longest > 0.0 else 1.0)
-    wait.set_title("mean wait for a slot", fontsize=10)
+    wait.set_title("simulated mean wait for a slot", fontsize=10)
     wait.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f} s"))
     for axis, labelled in ((efficiency, True), (wait, narrow)):
         axis.xaxis.set_major_locator(MaxNLocator(4))
