@@ -286,6 +286,13 @@ def test_a_collection_without_arrivals_is_shuffled(timeless: Path) -> None:
     )
 
 
+def test_estimated_token_counts_are_said_to_be_so(run: Run, tmp_path: Path) -> None:
+    table = pa.table({"prompt": ["How many?", "Why?"] * 20, "output": ["Two.", "Because it is so, and has been."] * 20})
+    pq.write_table(table, tmp_path / "texts.parquet")
+    code, out, _ = run(tmp_path / "texts.parquet", *FLEET, "--arrivals", "poisson", "--policies", "br_0")
+    assert code == 0 and "ESTIMATED, not counted: output_tokens and prompt_tokens" in out
+
+
 # ---- learned forecasts
 
 

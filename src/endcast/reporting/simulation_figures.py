@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
@@ -127,32 +129,32 @@ def load_figure(simulated: Simulated, *, narrow: bool) -> Figure:
     )  # fmt: skip
     details = [simulated.details[key_of(result)].over_time for result in results]
     minutes = details[0].until_s / 60.0
+    image = _strips(axes, details, results, minutes)
+    where: Any = {"location": "top", "aspect": 30} if narrow else {"location": "right", "aspect": 20}
+    bar = figure.colorbar(image, ax=list(axes[: len(results)]), pad=0.02, **where)
+    bar.set_label("load, of the heaviest worker's" if narrow else "load, of the\nheaviest worker's")
+    (bar.ax.xaxis if narrow else bar.ax.yaxis).set_major_formatter(PercentFormatter(1.0, 0))
+    bar.outline.set_visible(False)
+    _lines(axes[-2:], details, results, minutes)
+    return figure
+
+
+def _strips(
+    axes: Sequence[Axes], details: Sequence[LoadOverTime], results: Sequence[PolicyResult], minutes: float
+) -> AxesImage:
+    """A row for each worker; colours begin where all but the emptiest twentieth lies."""
     lowest = min(float(np.quantile(over_time.fullness, 0.05)) for over_time in details)
     floor = min(max(np.floor(10.0 * lowest) / 10.0, 0.0), 0.9)
     for axis, over_time, result in zip(axes, details, results, strict=False):
-        workers = len(over_time.load)
         image = axis.imshow(
-            over_time.fullness, aspect="auto", extent=(0, minutes, workers + 0.5, 0.5), cmap=_FULLNESS,
+            over_time.fullness, aspect="auto", extent=(0, minutes, len(over_time.load) + 0.5, 0.5), cmap=_FULLNESS,
             vmin=floor, vmax=1.0, interpolation="nearest",
         )  # fmt: skip
         axis.set_title(label_of(result), loc="left", fontsize=10)
         axis.set_ylabel("worker")
         axis.yaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
         axis.grid(visible=False)
-    bar = figure.colorbar(
-        image,
-        ax=list(axes[: len(results)]),
-        location="top" if narrow else "right",
-        aspect=30 if narrow else 20,
-        pad=0.02,
-    )
-    bar.set_label("load, of the heaviest worker's" if narrow else "load, of the\nheaviest worker's")
-    bar.ax.xaxis.set_major_formatter(PercentFormatter(1.0, 0)) if narrow else bar.ax.yaxis.set_major_formatter(
-        PercentFormatter(1.0, 0)
-    )
-    bar.outline.set_visible(False)
-    _lines(axes[-2:], details, results, minutes)
-    return figure
+    return image
 
 
 def _lines(
