@@ -99,6 +99,7 @@ def evaluate(
     split: str | None = None,
     population: str = "decode_steps",
     recalibrate: bool = True,
+    observe: bool = True,
     allow_overlap: bool = False,
     seed: int = 0,
     advance: Callable[[int], None] = lambda rows: None,
@@ -107,7 +108,8 @@ def evaluate(
 
     ``split`` is the bundle's own for the log it was trained on (so that its test part is measured), else ``all``. An
     overlap with the training part is refused unless ``allow_overlap``. The forecaster starts from the bundle's state and
-    observes what finishes; its curves leave aborts out, which are no ends to forecast.
+    observes what finishes, unless ``observe`` is false, as in a service that is told no outcomes; its curves leave
+    aborts out, which are no ends to forecast.
     """
     for horizon in horizons:
         if horizon < 1:
@@ -125,8 +127,8 @@ def evaluate(
     wanted = np.zeros(len(trace), dtype=bool)
     wanted[rows] = True
     observed = np.zeros(len(trace), dtype=bool)
-    observed[tested if trace.has_arrivals else []] = True
-    observed[parts.rest] = trace.has_arrivals
+    if observe and trace.has_arrivals:
+        observed[tested] = observed[parts.rest] = True
     forecaster = OnnxForecaster(bundle, aborts=False, recalibrate=recalibrate)
     served = serve_trace(forecaster, trace, wanted, observed=observed, seed=seed, advance=advance)
     lengths = trace.output_tokens[served.rows]

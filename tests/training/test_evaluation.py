@@ -163,6 +163,14 @@ def test_figures_are_the_same_every_time(bundle: Bundle, small_log: SynthLog, me
     assert asdict(evaluate(bundle, small_log.trace, horizons=HORIZONS)) == asdict(measured)
 
 
+def test_unobserved_nothing_is_learned_on_the_way(bundle: Bundle, small_log: SynthLog, measured: Evaluation) -> None:
+    """Told no outcome, there is nothing to recalibrate with either; told all, forecasts differ."""
+    unobserved = evaluate(bundle, small_log.trace, horizons=HORIZONS, observe=False)
+    frozen = evaluate(bundle, small_log.trace, horizons=HORIZONS, observe=False, recalibrate=False)
+    assert asdict(unobserved) == asdict(frozen)
+    assert unobserved.admission != measured.admission and unobserved.baselines == measured.baselines
+
+
 def test_checkpoints_are_another_population(bundle: Bundle, small_log: SynthLog, by_hand: ByHand) -> None:
     found = evaluate(bundle, small_log.trace, horizons=[64], population="checkpoints")
     assert found.population == "checkpoints"

@@ -25,6 +25,10 @@ def evaluate(
     frozen: Annotated[
         bool, typer.Option("--frozen", help="No online recalibration while the log is replayed.")
     ] = False,
+    unobserved: Annotated[
+        bool,
+        typer.Option("--unobserved", help="Nothing that finishes is told to the forecaster: no news, no drift seen."),
+    ] = False,
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Measure on training requests too, and say so.")
     ] = False,
@@ -50,6 +54,7 @@ def evaluate(
             split=split,
             population=population,
             recalibrate=not frozen,
+            observe=not unobserved,
             allow_overlap=allow_overlap,
             seed=seed,
             advance=bar.advance,
