@@ -1,0 +1,175 @@
+"""Phrases by which answers open and close, in the languages that chats are mostly held in.
+
+Texts are casefolded before they are looked at. No phrase of a group begins another of any group, so that what is found
+does not depend on how much of a longer phrase has been written.
+"""
+
+from __future__ import annotations
+
+import re
+from math import log1p, nan
+
+from endcast.predictors.text.pieces import Piece
+
+CONCLUSIONS = (
+    "in conclusion|to conclude|in summary|to summarize|to summarise|to sum up|summing up|overall,|ultimately,|in short,|"
+    "in essence,|all in all|in closing|to wrap up|in the end,|taken together|by following these|with these|"
+    "en resumen|en conclusi|en definitiva|para concluir|en résumé|pour conclure|en somme|zusammenfassend|insgesamt |"
+    "abschließend|fazit|in conclusione|in sintesi|in definitiva|em resumo|em conclusão|concluindo|podsumowując|"
+    "kortom|samenvattend|sammanfattningsvis|sonuç olarak|özetle|tóm lại|nhìn chung|kesimpulannya|secara keseluruhan|"
+    "в заключение|в итоге|таким образом|подводя итог|в целом,|отже,|підсумовуючи|总之|总的来说|综上|总而言之|總之|總的來說|綜上|"
+    "まとめると|以上が|以上の|結論として|まとめ|결론적으로|요약하|결론|전반적으로|وفي الختام|في الختام|في النهاية|باختصار|"
+    "לסיכום|निष्कर्ष|संक्षेप में|कुल मिलाकर|โดยสรุป|สรุป"
+)
+OFFERS = (
+    "hope this helps|hope that helps|hope you find|hope you enjoy|hope these|let me know|feel free|please don't hesitate|"
+    "please do not hesitate|don't hesitate|happy to help|glad to help|if you have any|if you need|if you'd like|"
+    "if you would like|would you like|do you have any|is there anything|can i help|good luck|enjoy!|enjoy your|"
+    "bon appétit|have fun|best of luck|happy cooking|you're welcome|espero que|si necesitas|si tienes|no dudes|"
+    "¡buena suerte|j'espère que|n'hésitez|si vous avez|bonne chance|ich hoffe|wenn du noch|wenn sie weitere|viel erfolg|"
+    "viel spaß|lass mich wissen|spero che|se hai bisogno|se hai altre|buona fortuna|se precisar|se tiver|boa sorte|"
+    "mam nadzieję|daj mi znać|ik hoop|umarım|hy vọng|semoga|надеюсь|если у вас|дайте знать|удачи|希望这|希望以|希望对|"
+    "希望能|希望這|如果您|如果你|如有|祝你|祝您|お役に立て|ご質問|ご不明|ください。|参考になれば|도움이 되|궁금한|필요하|언제든|"
+    "أتمنى|آمل|إذا كان لديك|לעזור|आशा है|यदि आप|अगर आप|หวังว่า|หากคุณ"
+)
+SIGN_OFFS = (
+    "sincerely|best regards|kind regards|warm regards|warmest regards|yours truly|yours faithfully|best wishes|"
+    "with gratitude|with love|[your name]|[your |the end|thank you for your|thanks again|looking forward to|cheers,|"
+    "atentamente|saludos|cordialement|bien à vous|mit freundlichen grüßen|viele grüße|cordiali saluti|atenciosamente|"
+    "с уважением|此致|敬上|敬具|よろしくお願い|감사합니다|مع التحية|fin."
+)
+CAVEATS = (
+    "remember|keep in mind|please note|note that|note:|it is important to|it's important to|disclaimer|be sure to|"
+    "make sure to|additionally,|finally,|lastly,|in addition,|however,|recuerda|ten en cuenta|no olvides|n'oubliez|"
+    "il est important|denken sie daran|bitte beachten|beachte|ricorda|lembre-se|помните|обратите внимание|важно |"
+    "请注意|需要注意|最后|最後|请记住|注意|また、|なお、|마지막으로|참고|تذكر|يرجى|अंत में|สุดท้าย"
+)
+ANSWERS = (
+    "answer is|answer:|final answer|\\boxed|therefore,|thus,|hence,|correct answer|答案|正解|答えは|정답|la respuesta|"
+    "la réponse|die antwort|a resposta|ответ:|الإجابة"
+)
+GROUPS = {
+    "conclusion": CONCLUSIONS,
+    "offer": OFFERS,
+    "sign_off": SIGN_OFFS,
+    "caveat": CAVEATS,
+    "answer": ANSWERS,
+}
+PREAMBLES = (
+    "sure|certainly|of course|absolutely|here are|here is|here's|okay|ok,|great|thank|i'd be happy|i'd be glad|"
+    "below |the following|yes,|as requested|"
+    "claro|por supuesto|aquí|bien sûr|voici|natürlich|gerne|hier sind|hier ist|certo|ecco|com certeza|aqui|oczywiście|"
+    "конечно|вот |当然|好的|以下|當然|もちろん|はい|네,|물론|다음은|بالتأكيد|بالطبع|بكل سرور|ज़रूर|แน่นอน"
+)
+REFUSALS = (
+    "i'm sorry|i am sorry|sorry|i apologize|my apologies|i cannot|i can't|i'm unable|i am unable|i'm not able|"
+    "i do not|i don't|as an ai|as a language|unfortunately|lo siento|je suis désolé|désolé|es tut mir leid|"
+    "entschuldigung|mi dispiace|desculpe|sinto muito|извините|к сожалению|抱歉|对不起|很抱歉|作为一个|申し訳|すみません|죄송|عذر|آسف"
+)
+
+COLUMNS = (
+    *(f"{group}_in_paragraph" for group in GROUPS),
+    "phrases",  # log of the closing phrases so far
+    "since_conclusion",  # log of the characters since the last conclusion, offer or sign-off; NaN without one
+    "since_answer",  # log of the characters since an answer was announced; NaN without one
+    "preamble",  # it opened with one
+    "refusal",  # it opened with one
+)
+_CLOSING = ("conclusion", "offer", "sign_off")
+_UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
+
+
+def _alternatives(phrases: list[str]) -> str:
+    """A pattern for any of ``phrases`` that tests the letters which they begin with in common once."""
+    by_letter: dict[str, list[str]] = {}
+    for phrase in phrases:
+        by_letter.setdefault(phrase[0], []).append(phrase[1:])
+    branches = []
+    for letter, rests in by_letter.items():
+        branches.append(re.escape(letter) + (_alternatives(rests) if all(rests) else ""))
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+
+
+def _finder(unspaced: bool) -> re.Pattern[str]:
+    """Finds the phrases of the scripts written without spaces, or those of all others at the start of a word."""
+    groups = []
+    for name, phrases in GROUPS.items():
+        chosen = [phrase for phrase in phrases.casefold().split("|") if bool(_UNSPACED.search(phrase)) == unspaced]
+        groups.append(f"(?P<{name}>{_alternatives(chosen)})")
+    return re.compile(("" if unspaced else r"(?<!\w)") + f"(?:{'|'.join(groups)})")
+
+
+def _telling_words() -> frozenset[str]:
+    """For each phrase its longest whole word, with what may follow it: a text without any of them has no phrase."""
+    telling = set()
+    for phrase in "|".join(GROUPS.values()).casefold().split("|"):
+        *whole, last = phrase.split(" ")
+        telling.add(max(whole, key=len) if whole else last)
+    return frozenset(word + mark for word in telling for mark in ("", *",.:;!?") if not mark or word[-1].isalnum())
+
+
+_SPACED_PHRASE = _finder(unspaced=False)
+_UNSPACED_PHRASE = _finder(unspaced=True)
+_TELLING = _telling_words()
+_PREAMBLE = re.compile(_alternatives(PREAMBLES.casefold().split("|")))
+_REFUSAL = re.compile(_alternatives(REFUSALS.casefold().split("|")))
+
+
+class Phrases:
+    """Which phrases the current paragraph holds, and how far back the last ones are."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+        self.opened = False
+        self.preamble = False
+        self.refusal = False
+        self.found: frozenset[str] = frozenset()
+        self.closing = 0
+        self.closed_at = -1
+        self.answered_at = -1
+
+    def copy(self) -> Phrases:
+        other = Phrases.__new__(Phrases)
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def read(self, piece: Piece) -> None:
+        start, self.characters = self.characters, self.characters + len(piece.text)
+        if piece.blank:
+            return
+        if piece.starts_paragraph:
+            self.found = frozenset()
+        folded = (piece.context + piece.text).casefold()
+        if not self.opened:
+            self.opened = True
+            opening = folded.lstrip(" \n\r\t*#\"“'").replace("’", "'")
+            self.preamble = _PREAMBLE.match(opening) is not None
+            self.refusal = _REFUSAL.match(opening) is not None
+        if not _TELLING.isdisjoint(folded.split()):
+            self._find(_SPACED_PHRASE, folded, piece, start)
+        if not piece.text.isascii() and _UNSPACED.search(folded):
+            self._find(_UNSPACED_PHRASE, folded, piece, start)
+
+    def _find(self, pattern: re.Pattern[str], folded: str, piece: Piece, start: int) -> None:
+        seen = len(piece.context.casefold())
+        for match in pattern.finditer(folded):
+            group = match.lastgroup
+            if group is None or match.end() <= seen:
+                continue
+            at = start + match.end() - seen
+            self.found |= {group}
+            if group in _CLOSING:
+                self.closing += 1
+                self.closed_at = at
+            elif group == "answer":
+                self.answered_at = at
+
+    def values(self) -> tuple[float, ...]:
+        return (
+            *(float(group in self.found) for group in GROUPS),
+            log1p(self.closing),
+            nan if self.closed_at < 0 else log1p(max(self.characters - self.closed_at, 0)),
+            nan if self.answered_at < 0 else log1p(max(self.characters - self.answered_at, 0)),
+            float(self.preamble),
+            float(self.refusal),
+        )
