@@ -1,9 +1,9 @@
 """The reference decode cluster: one policy plays one workload, step by step, until everything has been served.
 
-At the start of a step at time t, requests that have arrived by t enter the pool; with immediate dispatch each goes on to
-a worker's own queue. Free slots are filled. The step lasts as long as its heaviest worker needs, every active request
-gains one token, and those that have all of theirs finish at its end. While nothing is there to do, time jumps to the
-next arrival.
+At the start of a step at time t, running requests get new forecasts where some are due, and requests that have arrived
+by t enter the pool; with immediate dispatch each goes on to a worker's own queue. Free slots are filled. The step lasts
+as long as its heaviest worker needs, every active request gains one token, and those that have all of theirs finish at
+its end. While nothing is there to do, time jumps to the next arrival.
 """
 
 from __future__ import annotations
@@ -150,6 +150,7 @@ class _Run:
         state, policy, began = self.state, self.policy, time.thread_time_ns()
         if self.steps > 0:
             state.stepped(self.one_token, self.ended)
+            began += self._refresh()
         if new.start < new.stop:
             self._enter(new, forecasts)
         decides = len(state.pool) > 0 and (policy.immediate_dispatch or self.running < len(state.slots))
@@ -157,6 +158,20 @@ class _Run:
         if decides:
             self.decision_ns.append(time.thread_time_ns() - began)
         return started
+
+    def _refresh(self) -> int:
+        """Take in news of what runs, where the source has some; CPU nanoseconds that the source took to make it."""
+        if self.source is None or self.source.refresh_every is None:
+            return 0
+        slots = self.state.slots.reached(self.one_token, self.source.refresh_every)
+        if len(slots) == 0:
+            return 0
+        asked = time.thread_time_ns()
+        rows = self.workload.row[self.state.slots.request[slots]]
+        forecasts = self.source.curves(rows, self.state.slots.generated[slots])
+        took = time.thread_time_ns() - asked
+        self.state.news(slots, forecasts)
+        return took
 
     def _enter(self, new: slice, forecasts: SurvivalBatch | None) -> None:
         load = self.workload

@@ -1,7 +1,8 @@
 """Where a policy's forecasts come from. The router knows this protocol and never a model.
 
-A source is asked once for each request, when it arrives; afterwards its curve is conditioned on the tokens generated.
-Requests are named by their rows in the log.
+A source is asked for each request when it arrives; afterwards the curve is conditioned on the tokens generated. A source
+that reads the output so far is asked again while the request runs, each ``refresh_every`` tokens. Requests are named by
+their rows in the log.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class ForecastSource(Protocol):
     def shared(self) -> CurveTable | None:
         """The one table that all its batches point into; ``None`` if every batch brings its own, on one grid."""
 
+    @property
+    def refresh_every(self) -> int | None:
+        """Tokens, ≥ 1: a running request's curve is made anew when it has generated a multiple of so many; ``None``: never."""
+
     def curves(self, row: IntArray, generated: IntArray) -> SurvivalBatch:
         """Forecasts for the log's requests ``row`` (k,), in order of arrival, which have generated tokens (k,)."""
 
@@ -46,6 +51,7 @@ class NoForecast:
 
     name: None = None
     shared: CurveTable = _ENDLESS
+    refresh_every: None = None
 
     def curves(self, row: IntArray, generated: IntArray) -> SurvivalBatch:
         """The endless curve for each."""
@@ -63,6 +69,7 @@ class Oracle:
     output: IntArray
     name: str = "oracle"
     shared: CurveTable = _ENDLESS
+    refresh_every: None = None
 
     def curves(self, row: IntArray, generated: IntArray) -> SurvivalBatch:
         """The endless curve, cut where each will end."""
@@ -76,6 +83,7 @@ class OneCurve:
     name: str
     shared: CurveTable
     cap: IntArray | None = None
+    refresh_every: None = None
 
     def curves(self, row: IntArray, generated: IntArray) -> SurvivalBatch:
         """The curve for each."""
@@ -90,10 +98,47 @@ class Precomputed:
     name: str
     batch: SurvivalBatch
     shared: None = None
+    refresh_every: None = None
 
     def curves(self, row: IntArray, generated: IntArray) -> SurvivalBatch:
         """Those of these requests, conditioned on what they have generated."""
         return self.batch.take(row).advance(generated)
+
+
+@dataclass(frozen=True, eq=False)
+class Landmarked:
+    """Forecasts that read the output as it is written: each request's were made at 0, ``every``, 2·``every``, … tokens.
+
+    ``batch`` holds those of one request after those of another, each standing at its landmark; the log's request r has
+    rows ``first[r] … first[r+1]`` of it (``first`` (rows of the log + 1,), from 0 to ``len(batch)``). After the last of
+    its landmarks a request keeps that one's curve.
+    """
+
+    name: str
+    batch: SurvivalBatch
+    first: IntArray
+    every: int
+    shared: None = None
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise InputError("every", f"must be a whole number of tokens from 1 on, not {self.every}")
+        first = self.first
+        if first[0] != 0 or first[-1] != len(self.batch) or np.any(np.diff(first) < 0):
+            raise InputError("first", f"must rise from 0 to the number of forecasts, {len(self.batch)}")
+
+    @property
+    def refresh_every(self) -> int:
+        """Each landmark is news."""
+        return self.every
+
+    def curves(self, row: IntArray, generated: IntArray) -> SurvivalBatch:
+        """The latest landmark's of each request, conditioned on the tokens since."""
+        begin = self.first[row]
+        latest = np.minimum(generated // self.every, self.first[row + 1] - begin - 1)
+        if len(row) and int(latest.min()) < 0:
+            raise InputError("row", f"request {row[np.argmin(latest)]} of the log has no forecast")
+        return self.batch.take(begin + latest).advance(generated - latest * self.every)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +148,7 @@ class AtAdmission:
     name: str
     make: Callable[[IntArray], SurvivalBatch]
     shared: None = None
+    refresh_every: None = None
 
     def curves(self, row: IntArray, generated: IntArray) -> SurvivalBatch:
         """Made now, and conditioned on what was generated."""
@@ -120,6 +166,7 @@ class FromForecaster:
     forecaster: Forecaster
     requests: Sequence[Request]
     shared: None = None
+    refresh_every: None = None
 
     def curves(self, row: IntArray, generated: IntArray) -> SurvivalBatch:
         """One call of the forecaster for all of them."""

@@ -12,7 +12,7 @@ from endcast.errors import InputError, SimulationError
 from endcast.router.cluster import UNLIMITED
 from endcast.router.engine import RunRecord, play
 from endcast.router.figures import figures
-from endcast.router.forecasts import AtAdmission, ForecastSource, NoForecast
+from endcast.router.forecasts import ForecastSource, Landmarked, NoForecast
 from endcast.router.policies import POLICIES
 from endcast.router.policy import PolicySettings
 from endcast.router.results import PolicyResult, SimulationReport
@@ -181,8 +181,9 @@ class _Plan:
         """Serve a few requests, so that compiling the kernels is not counted as time to decide."""
         few = np.arange(4)
         tiny = Workload.from_arrays(arrival_s=few.astype(np.float64), prompt=few + 1, output=few + 1)
-        none = NoForecast()
-        stand_in = none if source is None or source.shared is not None else AtAdmission("", none.at_admission)
+        stand_in: ForecastSource = NoForecast()
+        if source is not None and source.shared is None:
+            stand_in = Landmarked("", NoForecast().at_admission(few), np.arange(5), every=1)
         self._play(tiny, name, stand_in, 0, None)
 
     def _play(

@@ -60,6 +60,21 @@ class Slots:
         )  # fmt: skip
         return rows
 
+    def reached(self, tokens: IntArray, every: int) -> IntArray:
+        """Slots (k,) whose requests reached or passed a multiple of ``every`` tokens with the last ``tokens`` (S,)."""
+        slots: IntArray = _reached(self.entries[REQUEST], self.generated, tokens, every)
+        return slots
+
+
+@njit(cache=True)
+def _reached(request: IntArray, generated: IntArray, tokens: IntArray, every: int) -> IntArray:
+    slots, count = np.empty(len(request), dtype=np.int64), 0
+    for slot in range(request.shape[0]):
+        if request[slot] != NOTHING and generated[slot] // every > (generated[slot] - tokens[slot]) // every:
+            slots[count] = slot
+            count += 1
+    return slots[:count].copy()
+
 
 @njit(cache=True)
 def _occupy(

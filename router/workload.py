@@ -77,11 +77,13 @@ class Workload:
         )
 
     @classmethod
-    def from_trace(cls, trace: Trace, *, arrival_s: FloatArray | None = None) -> Workload:
-        """The requests of a log; ``arrival_s`` (len(trace),) where the log tells none or others are wanted."""
+    def from_trace(
+        cls, trace: Trace, *, arrival_s: FloatArray | None = None, prompt: IntArray | None = None
+    ) -> Workload:
+        """The requests of a log; ``arrival_s`` and ``prompt`` (len(trace),) where it tells none or others are wanted."""
         return cls.from_arrays(
             arrival_s=trace.arrival_s if arrival_s is None else arrival_s,
-            prompt=trace.prompt_tokens,
+            prompt=trace.prompt_tokens if prompt is None else prompt,
             output=trace.output_tokens,
             supposed=_supposed(trace),
             prefix_blocks=_prefix_blocks(trace),

@@ -25,6 +25,7 @@ from endcast.reporting import simulation_report
 from endcast.router.forecasts import Oracle, Precomputed, kaplan_meier_of_log
 from endcast.router.policies import POLICIES
 from endcast.router.simulator import SimulationSettings, simulate
+from endcast.router.soften import Softened
 from endcast.router.workload import Workload
 from endcast.training.train import Trained
 
@@ -48,7 +49,8 @@ SHAPE: dict[str, set[str] | None] = {
 SETTINGS = {
     "workers", "slots", "kv_capacity", "utilization", "horizon", "discount", "candidates", "max_overtakes", "step_time",
     "seed", "seeds", "kv_per_slot_tokens", "offered_rate", "requests", "left_out", "endcast", "log", "log_digest",
-    "log_format", "log_requests", "log_columns", "first_requests", "arrivals", "policies", "forecasts", "bundles", "today",
+    "log_format", "log_requests", "log_columns", "first_requests", "arrivals",
+    "arrivals_prompts", "soften", "policies", "forecasts", "bundles", "today",
     "warnings",
 }  # fmt: skip
 
@@ -277,13 +279,66 @@ def test_arrivals_at_random_and_borrowed(run: Run, timeless: Path, log: Path) ->
 def test_a_collection_without_arrivals_is_shuffled(timeless: Path) -> None:
     from endcast.cli.simulation_log import load
 
-    played = load(timeless, None, None, arrivals="poisson", requests=100, seed=0)
-    assert len(played.trace) == 100
-    lengths = played.trace.output_tokens
+    def played_with(seed: int) -> Trace:
+        return load(timeless, None, None, arrivals="poisson", arrivals_prompts=False, requests=100, seed=seed).trace
+
+    played = played_with(0)
+    assert len(played) == 100
+    lengths = played.output_tokens
     assert abs(np.corrcoef(lengths, np.arange(100))[0, 1]) < 0.3  # the file is sorted by length
-    assert not np.array_equal(
-        lengths, load(timeless, None, None, arrivals="poisson", requests=100, seed=1).trace.output_tokens
-    )
+    assert not np.array_equal(lengths, played_with(1).output_tokens)
+
+
+def test_another_log_lends_its_prompt_sizes(run: Run, log: Path, timeless: Path) -> None:
+    """Arrivals and prompts of one log, outputs of another: sizes go with their arrivals, repeated as these are."""
+    from endcast.cli.simulation_log import load
+
+    lender, count = read(log).trace, 240
+    played = load(timeless, None, None, arrivals=str(log), arrivals_prompts=True, requests=None, seed=0)
+    assert played.workload.prompt.tolist() == lender.prompt_tokens[:count].tolist()
+    np.testing.assert_allclose(np.diff(played.workload.arrival_s), np.diff(lender.arrival_s[:count]), atol=1e-6)
+    assert sorted(played.workload.output.tolist()) == sorted(read(timeless).trace.output_tokens.tolist())
+    assert set(played.trace.prompt_tokens.tolist()) == set(range(10, 50)), "forecasts see the log's own prompts"
+    found = run.json(timeless, "--policies", "br_0", "--arrivals", log, "--arrivals-prompts")
+    own = run.json(timeless, "--policies", "br_0", "--arrivals", log)
+    assert found["settings"]["arrivals_prompts"] is True and own["settings"]["arrivals_prompts"] is False
+    assert found["settings"]["kv_per_slot_tokens"] > 2 * own["settings"]["kv_per_slot_tokens"]
+
+
+def test_prompt_sizes_that_nobody_lends(run: Run, log: Path, timeless: Path, tmp_path: Path) -> None:
+    assert "--arrivals LOG must name" in run.error(timeless, "--arrivals", "poisson", "--arrivals-prompts")[1]
+    table = pa.table({"arrival_ns": [0, 1, 2], "prompt_tokens": [None, 5, 6], "output_tokens": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "sizeless.parquet")
+    code, told = run.error(log, "--arrivals", tmp_path / "sizeless.parquet", "--arrivals-prompts")
+    assert code == 1 and "no prompt size for 1 of its 3 requests" in told
+
+
+# ---- softening
+
+
+def test_softened_forecasts_are_played_and_named(run: Run, log: Path, tmp_path: Path) -> None:
+    """As ``Softened`` plays them; what cannot be softened is left alone."""
+    names = ("--policies", "br_h", "--forecast", "none,kaplan_meier,oracle")
+    plain, soft = run.json(log, *names), run.json(log, *names, "--soften", 0.6)
+    assert (plain["settings"]["soften"], soft["settings"]["soften"]) == (0.0, 0.6)
+    of = [{one["forecast"]: one["efficiency"] for one in found["policies"]} for found in (plain, soft)]
+    assert list(of[1]) == [None, "kaplan_meier", "oracle"]
+    assert of[0][None] == of[1][None] and of[0]["kaplan_meier"] == of[1]["kaplan_meier"]
+    trace = read(log).trace
+    source = Softened(Oracle(trace.output_tokens), kaplan_meier_of_log(trace), 0.6)
+    fleet = SimulationSettings(workers=3, slots=4, utilization=1.1)
+    report = simulate(Workload.from_trace(trace), fleet, policies=["br_h"], forecasts=[source])
+    assert of[1]["oracle"] == report.result("br_h", "oracle").mean["efficiency"] != of[0]["oracle"]
+    code, out, _ = run(log, *FLEET, *names, "--soften", 0.6, "--report", tmp_path / "r.html")
+    assert code == 0 and "softened, 0.6 Kaplan-Meier and 0.4 the forecast: oracle" in out
+    page = (tmp_path / "r.html").read_text()
+    assert "Softened, 0.6 Kaplan-Meier and 0.4 the forecast: oracle." in page and "--soften 0.6" in page
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.5, "nan"])
+def test_softening_by_more_than_all(run: Run, log: Path, weight: float | str) -> None:
+    code, told = run.error(log, "--soften", weight)
+    assert code == 2 and "--soften" in told and "between 0 and 1" in told
 
 
 def test_estimated_token_counts_are_said_to_be_so(run: Run, tmp_path: Path) -> None:

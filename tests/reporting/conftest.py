@@ -42,7 +42,13 @@ def simulate_trace(trace: Trace) -> Simulate:
         **fleet: float,
     ) -> Simulated:
         part = Trace(trace.table.slice(0, requests))
-        source: dict[str, object] = {"log": name, "log_columns": None, "first_requests": None, "arrivals": "log"}
+        source: dict[str, object] = {
+            "log": name,
+            "log_columns": None,
+            "first_requests": None,
+            "arrivals": "log",
+            "arrivals_prompts": False,
+        }
         log = PlayedLog(part, Workload.from_trace(part), source, ())
         settings = SimulationSettings(**{"workers": 3, "slots": 4, "utilization": 1.1, **fleet})  # type: ignore[arg-type]
         names = policy_names(policies, log.workload)

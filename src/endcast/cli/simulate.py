@@ -39,6 +39,12 @@ def simulate(
             help=f"Forecasts for policies that use them: none, oracle, kaplan_meier, {CROSSFIT}MODEL, a bundle's folder.",
         ),
     ] = DEFAULT_FORECASTS,
+    soften: Annotated[
+        float,
+        typer.Option(
+            "--soften", metavar="W", help="Share of Kaplan-Meier blended into learned and true lengths, from 0 to 1."
+        ),
+    ] = 0.0,
     workers: Annotated[int, typer.Option("--workers", metavar="G", help="Decode workers that step together.")] = 8,
     slots: Annotated[int, typer.Option("--slots", metavar="B", help="Requests that a worker runs at once.")] = 64,
     kv_capacity: Annotated[
@@ -68,6 +74,9 @@ def simulate(
         str | None,
         typer.Option("--arrivals", metavar=f"{POISSON}|LOG", help="Arrivals at random, or as another log has them."),
     ] = None,
+    arrivals_prompts: Annotated[
+        bool, typer.Option("--arrivals-prompts", help="With --arrivals LOG: prompt sizes as that log has them, too.")
+    ] = False,
     today: Annotated[
         str | None,
         typer.Option("--today", metavar="POLICY", help="What the fleet runs now; least_kv if not given."),
@@ -91,13 +100,17 @@ def simulate(
         seed=seed,
         seeds=seeds,
     )
+    if not 0.0 <= soften <= 1.0:
+        raise InputError("--soften", f"must lie between 0 and 1, not {soften:g}")
     check_names(policies)
     chosen = choices(forecast, seed)
     if report is not None and report.is_dir():
         raise InputError("--report", f"{report} is a folder", hint="Name a file, such as report.html")
-    played = load(log, format, columns, arrivals=arrivals, requests=requests, seed=seed)
+    played = load(
+        log, format, columns, arrivals=arrivals, arrivals_prompts=arrivals_prompts, requests=requests, seed=seed
+    )
     names = policy_names(policies, played.workload)
-    found = run(played, settings, names, chosen, today=today, tell=_quiet if json else _tell, warn=_warn)
+    found = run(played, settings, names, chosen, today=today, soften=soften, tell=_quiet if json else _tell, warn=_warn)
     written = _write(found, report, plots)
     if json:
         emit_json(found.report.to_json())

@@ -6,7 +6,7 @@ All names are checked before a log is read; what a source needs (training, a bun
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,8 +19,10 @@ from endcast.errors import InputError, UnknownNameError
 from endcast.predictors.bundle import Bundle, read_bundle
 from endcast.predictors.models import MODELS
 from endcast.router.forecasts import ForecastSource, NoForecast, Oracle, Precomputed, kaplan_meier_of_log
+from endcast.router.soften import Softened
 
 CROSSFIT = "crossfit:"
+KAPLAN_MEIER = "kaplan_meier"
 Tell = Callable[[str], None]
 
 
@@ -126,11 +128,28 @@ def choices(text: str, seed: int) -> list[ForecastChoice]:
     return made
 
 
+def softens(choice: ForecastChoice) -> bool:
+    """Whether ``--soften`` blends it: knowing nothing cannot be softened, and Kaplan-Meier is what the rest move towards."""
+    return choice.name not in (None, KAPLAN_MEIER)
+
+
+def make_sources(chosen: Sequence[ForecastChoice], trace: Trace, soften: float, tell: Tell) -> list[ForecastSource]:
+    """Every source for the log; those that can be softened moved by ``soften`` in [0, 1] towards its Kaplan-Meier curve."""
+    made = [choice.make(trace, tell) for choice in chosen]
+    if soften == 0.0:
+        return made
+    blunt = kaplan_meier_of_log(trace)
+    return [
+        Softened(source, blunt, soften) if softens(choice) else source
+        for choice, source in zip(chosen, made, strict=True)
+    ]
+
+
 def _choice(name: str, seed: int) -> ForecastChoice:
     plain: dict[str, ForecastChoice] = {
         "none": Plain(None, lambda trace: NoForecast()),
         "oracle": Plain("oracle", lambda trace: Oracle(trace.output_tokens)),
-        "kaplan_meier": Plain("kaplan_meier", kaplan_meier_of_log),
+        KAPLAN_MEIER: Plain(KAPLAN_MEIER, kaplan_meier_of_log),
     }
     if name in plain:
         return plain[name]

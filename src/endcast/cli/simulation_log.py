@@ -13,7 +13,7 @@ from endcast.datasets.trace import Trace
 from endcast.errors import InputError, TraceError
 from endcast.router.arrivals import borrowed_arrivals, poisson_arrivals
 from endcast.router.workload import Workload
-from endcast.survival import FloatArray
+from endcast.survival import FloatArray, IntArray
 
 POISSON = "poisson"
 
@@ -30,38 +30,50 @@ class PlayedLog:
 
 
 def load(
-    log: Path, format: str | None, columns: list[str] | None, *, arrivals: str | None, requests: int | None, seed: int
+    log: Path,
+    format: str | None,
+    columns: list[str] | None,
+    *,
+    arrivals: str | None,
+    arrivals_prompts: bool,
+    requests: int | None,
+    seed: int,
 ) -> PlayedLog:
     """Read the log, and draw or borrow arrivals if asked to: ``poisson``, or another log's file.
 
-    A log without arrivals of its own is a collection in no order of time, often sorted by model: it is shuffled.
-    The first ``requests`` are played.
+    With ``arrivals_prompts`` the other log lends its prompts' sizes too, each with its arrival; forecasts still see the
+    log's own prompts. A log without arrivals of its own is a collection in no order of time, often sorted by model: it
+    is shuffled. The first ``requests`` are played.
     """
     if requests is not None and requests < 1:
         raise InputError("--requests", f"must be at least 1, not {requests}")
-    pattern = None if arrivals in (None, POISSON) else _pattern(Path(str(arrivals)))
+    other = None if arrivals in (None, POISSON) else _other(Path(str(arrivals)))
+    if arrivals_prompts and other is None:
+        raise InputError("--arrivals-prompts", "takes prompt sizes from another log, which --arrivals LOG must name")
     reading = read_log(log, format, columns)
     if arrivals is None:
         _check_arrivals(log, reading.trace)
     rng = np.random.default_rng(seed)
     trace = _ordered(reading.trace, requests, rng)
-    times = trace.arrival_s if arrivals is None else _arrivals(len(trace), pattern, rng)
+    times = trace.arrival_s if arrivals is None else _arrivals(len(trace), other, rng)
+    prompts = _borrowed_prompts(len(trace), other, str(arrivals)) if other is not None and arrivals_prompts else None
     source = {
         **_source(log, reading),
         "log_columns": None if columns is None else ",".join(columns),
         "first_requests": requests,
         "arrivals": "log" if arrivals is None else Path(arrivals).name,
+        "arrivals_prompts": arrivals_prompts,
     }
     notes = tuple(note for note in reading.report.notes if note.startswith("ESTIMATED"))
-    return PlayedLog(trace, Workload.from_trace(trace, arrival_s=times), source, notes)
+    return PlayedLog(trace, Workload.from_trace(trace, arrival_s=times, prompt=prompts), source, notes)
 
 
-def _pattern(other: Path) -> FloatArray:
+def _other(other: Path) -> Trace:
     if not other.is_file():
         raise InputError("--arrivals", f"must be {POISSON} or the file of a log, and {other} is neither")
     trace = read_log(other, None, None).trace
     _check_arrivals(other, trace)
-    return trace.arrival_s
+    return trace
 
 
 def _check_arrivals(log: Path, trace: Trace) -> None:
@@ -78,8 +90,20 @@ def _ordered(trace: Trace, requests: int | None, rng: np.random.Generator) -> Tr
     return trace.take(order[:requests])
 
 
-def _arrivals(count: int, pattern: FloatArray | None, rng: np.random.Generator) -> FloatArray:
-    return poisson_arrivals(count, rng) if pattern is None else borrowed_arrivals(count, pattern)
+def _arrivals(count: int, other: Trace | None, rng: np.random.Generator) -> FloatArray:
+    return poisson_arrivals(count, rng) if other is None else borrowed_arrivals(count, other.arrival_s)
+
+
+def _borrowed_prompts(count: int, other: Trace, name: str) -> IntArray:
+    """(count,), tokens: those that came with the borrowed arrivals, repeated as these are."""
+    unknown = int(np.sum(other.prompt_tokens < 0))
+    if unknown:
+        raise TraceError(
+            f"{name} tells no prompt size for {unknown:,} of its {len(other):,} requests",
+            hint="Leave --arrivals-prompts out, or take another log's arrivals",
+        )
+    in_order = other.prompt_tokens[np.argsort(other.arrival_ns, kind="stable")]
+    return in_order[np.arange(count) % len(in_order)]
 
 
 def _source(log: Path, reading: Reading) -> dict[str, object]:

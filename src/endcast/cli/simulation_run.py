@@ -8,11 +8,11 @@ from typing import Any
 
 import endcast
 from endcast.cli.output import progress
-from endcast.cli.simulation_forecasts import ForecastChoice, FromBundle, Tell
+from endcast.cli.simulation_forecasts import ForecastChoice, FromBundle, Tell, make_sources, softens
 from endcast.cli.simulation_log import PlayedLog
 from endcast.errors import InputError
 from endcast.reporting.run_details import RunDetails
-from endcast.reporting.simulation_summary import Key, Simulated, today_of
+from endcast.reporting.simulation_summary import Key, Simulated, forecast_label, today_of
 from endcast.router.policies import POLICIES
 from endcast.router.simulator import PlayedRun, SimulationSettings, check_capacity, simulate
 from endcast.router.workload import Workload
@@ -44,16 +44,17 @@ def run(
     chosen: Sequence[ForecastChoice],
     *,
     today: str | None,
+    soften: float = 0.0,
     tell: Tell,
     warn: Tell,
 ) -> Simulated:
-    """Make the forecasts and play the log with every policy; ``tell`` and ``warn`` hear of it while it goes on."""
+    """Make the forecasts, ``soften`` them, and play the log with every policy; ``tell`` and ``warn`` hear of it while it goes on."""
     check_capacity(log.workload, settings)
     now = today_of(policies, today)
     warnings = {choice.name: choice.warning(log.trace) for choice in chosen}
     for text in filter(None, warnings.values()):
         warn(text)
-    sources = [choice.make(log.trace, tell) for choice in chosen]
+    sources = make_sources(chosen, log.trace, soften, tell)
     details: dict[Key, list[RunDetails]] = {}
 
     def watch(run: PlayedRun) -> None:
@@ -71,17 +72,22 @@ def run(
         )
     told = tuple(filter(None, warnings.values()))
     return Simulated(
-        report=replace(report, settings={**report.settings, **_described(log, policies, chosen, now, told)}),
+        report=replace(report, settings={**report.settings, **_described(log, policies, chosen, now, soften, told)}),
         details={key: RunDetails.averaged(runs) for key, runs in details.items()},
         today=now,
         saw_answers=frozenset(name for name, text in warnings.items() if name is not None and text),
         warnings=told,
-        notes=(*log.notes, *_notes(log.workload, policies)),
+        notes=(*log.notes, *_notes(log.workload, policies), *_softened(chosen, soften)),
     )
 
 
 def _described(
-    log: PlayedLog, policies: Sequence[str], chosen: Sequence[ForecastChoice], now: str, warnings: Sequence[str]
+    log: PlayedLog,
+    policies: Sequence[str],
+    chosen: Sequence[ForecastChoice],
+    now: str,
+    soften: float,
+    warnings: Sequence[str],
 ) -> dict[str, Any]:
     """What else it takes to repeat the run, as JSON."""
     return {
@@ -90,9 +96,15 @@ def _described(
         "policies": list(policies),
         "forecasts": [choice.name for choice in chosen],
         "bundles": {choice.name: choice.path.name for choice in chosen if isinstance(choice, FromBundle)},
+        "soften": soften,
         "today": now,
         "warnings": list(warnings),
     }
+
+
+def _softened(chosen: Sequence[ForecastChoice], soften: float) -> list[str]:
+    names = [forecast_label(choice.name) for choice in chosen if softens(choice)] if soften > 0.0 else []
+    return [f"softened, {soften:g} Kaplan-Meier and {1.0 - soften:g} the forecast: {', '.join(names)}"] if names else []
 
 
 def _notes(workload: Workload, policies: Sequence[str]) -> list[str]:

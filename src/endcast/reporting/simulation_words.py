@@ -273,7 +273,8 @@ def _plain(value: object) -> str:
 
 
 _OPTIONS = (
-    "workers", "slots", "kv_capacity", "utilization", "horizon", "discount", "candidates", "max_overtakes", "seed", "seeds", "today",
+    "workers", "slots", "kv_capacity", "utilization", "horizon", "discount", "candidates", "max_overtakes", "soften", "seed", "seeds",
+    "today",
 )  # fmt: skip
 
 
@@ -295,4 +296,6 @@ def command(simulated: Simulated) -> str:
         if value is not None:
             text = f"{value:g}" if isinstance(value, float) else str(value)
             lines.append(f"  --{name.replace('_', '-')} {shlex.quote(text)}")
+    if told["arrivals_prompts"]:
+        lines.append("  --arrivals-prompts")
     return " \\\n".join(lines)
