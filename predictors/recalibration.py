@@ -1,13 +1,13 @@
-"""Online recalibration: the training's calibration, fitted anew on the latest outcomes.
+"""Online recalibration: a slope and a shift for each stretch of the grid, from the latest outcomes, in constant memory.
 
-The last ``WINDOW`` outcomes are kept with the log-odds that they had been given. Every ``EVERY`` outcomes a slope and a
-shift for each stretch of the grid are fitted to them, pulled to "change nothing" by the same penalty as in training: a
-calibrated forecaster is left (nearly) alone, and memory is bounded.
+The log likelihood of an outcome, as a function of the slopes and shifts, is kept to second order around those that it met
+(one step of Newton's method), and added to the sum of the earlier ones, which fade by 1/``MEMORY`` at each outcome. What
+is served is where that sum and a penalty that pulls to "change nothing" balance: a calibrated forecaster is left (nearly)
+alone. It is a Kalman filter with forgetting for logistic regression (West and Harrison, "Bayesian forecasting and dynamic
+models", 1997, chapter 14): 5 numbers a stretch, O(K) an outcome.
 """
 
 from __future__ import annotations
-
-from collections import deque
 
 import msgspec
 import numpy as np
@@ -15,16 +15,34 @@ import numpy.typing as npt
 
 from endcast.datasets.person_period import person_periods
 from endcast.errors import BundleError
-from endcast.predictors.calibration import Calibration, fit_calibration
+from endcast.predictors.calibration import STRETCHES, Calibration, stretches
 from endcast.predictors.grid import IntervalGrid, logit
 from endcast.survival import FloatArray
 
-#: Outcomes that are remembered, outcomes between fits, outcomes before the first.
-WINDOW, EVERY, LEAST = 1_000, 25, 100
+#: Outcomes after which one counts 1/e, and outcomes before anything is changed.
+MEMORY, LEAST = 700, 100
+#: Weights, in events, of the penalties: on the mean slope's distance from 1, on a slope's from the others, on shifts.
+SLOPE_PENALTY, SPREAD_PENALTY, SHIFT_PENALTY = 50.0, 50.0, 10.0
 #: A slope and shifts, in log-odds, stay within these whatever happens.
 SLOPE_BOUNDS, LARGEST_SHIFT = (0.25, 2.0), 1.5
 
-Float32Array = npt.NDArray[np.float32]
+#: (2, S): slopes, then shifts, of S stretches.
+Parameters = npt.NDArray[np.float64]
+_NONE: Parameters = np.stack([np.ones(STRETCHES), np.zeros(STRETCHES)])
+_LOW: Parameters = np.stack([np.full(STRETCHES, SLOPE_BOUNDS[0]), np.full(STRETCHES, -LARGEST_SHIFT)])
+_HIGH: Parameters = np.stack([np.full(STRETCHES, SLOPE_BOUNDS[1]), np.full(STRETCHES, LARGEST_SHIFT)])
+
+
+def _prior_precision() -> FloatArray:
+    """(2S, 2S). Slopes share a deviation of variance 1/``SLOPE_PENALTY`` and have each their own of 1/``SPREAD_PENALTY``."""
+    spread = np.full((STRETCHES, STRETCHES), 1.0 / SLOPE_PENALTY) + np.eye(STRETCHES) / SPREAD_PENALTY
+    precision = np.zeros((2 * STRETCHES, 2 * STRETCHES))
+    precision[:STRETCHES, :STRETCHES] = np.linalg.inv(spread)
+    precision[STRETCHES:, STRETCHES:] = np.eye(STRETCHES) * SHIFT_PENALTY
+    return precision
+
+
+_PRIOR = _prior_precision()
 
 
 class Recalibration:
@@ -32,15 +50,18 @@ class Recalibration:
 
     def __init__(self, grid: IntervalGrid) -> None:
         self._grid = grid
-        self._logits: deque[Float32Array] = deque(maxlen=WINDOW)
-        self._outcomes: deque[tuple[int, bool]] = deque(maxlen=WINDOW)
-        self._since = 0
+        self._stretch = stretches(grid.base_hazard)
+        self._member = (self._stretch[:, None] == np.arange(STRETCHES)).astype(np.float64)
+        self._curvature = np.zeros((3, STRETCHES))  #: of slope with slope, slope with shift, shift with shift
+        self._pull = np.zeros((2, STRETCHES))  #: curvature · optimum
+        self._parameters = _NONE
+        self._observed = 0
         self.calibration = Calibration.identity(grid.base_logit)
 
     @property
     def active(self) -> bool:
         """Whether it changes anything."""
-        return self.calibration.slope != 1.0 or bool(self.calibration.shift.any())
+        return self._observed >= LEAST
 
     def apply(self, hazard: FloatArray) -> FloatArray:
         """(n, K) hazards, recalibrated."""
@@ -51,42 +72,58 @@ class Recalibration:
 
     def observe(self, hazard: FloatArray, tokens: int, ended: bool) -> None:
         """Take in one outcome: ``hazard`` (K,) before recalibration, ``tokens`` ≥ 1 generated, an event or censored."""
-        self._logits.append(logit(hazard).astype(np.float32))
-        self._outcomes.append((tokens, ended))
-        self._since += 1
-        if self._since >= EVERY and len(self._outcomes) >= LEAST:
-            self._fit()
+        rows = person_periods(np.array([tokens]), np.array([ended]), self._grid.edges)
+        reached, base, met = slice(len(rows)), self._grid.base_logit, self.calibration
+        away = logit(hazard[reached]) - base[reached]
+        chance = 1.0 / (1.0 + np.exp(-(base[reached] + met.shift[reached] + met.slope[reached] * away)))
+        curvature = rows.weight * chance * (1.0 - chance)
+        uphill = rows.weight * (rows.event - chance)
+        parts = np.stack([curvature * away**2, curvature * away, curvature, uphill * away, uphill])
+        sums = parts @ self._member[reached]
+        (a, b, c), (slope, shift), fade = sums[:3], self._parameters, 1.0 - 1.0 / MEMORY
+        self._curvature = fade * self._curvature + sums[:3]
+        self._pull = fade * self._pull + sums[3:] + [a * slope + b * shift, b * slope + c * shift]
+        self._observed = min(self._observed + 1, LEAST)
+        if self.active:
+            self._parameters = self._optimum()
+            self._use()
 
-    def _fit(self) -> None:
-        tokens, ended = (np.array(values) for values in zip(*self._outcomes, strict=True))
-        rows = person_periods(tokens, ended, self._grid.edges)
-        logits = np.stack(list(self._logits))[rows.request, rows.interval].astype(np.float64)
-        base, hazard = self._grid.base_logit, self._grid.base_hazard
-        fitted = fit_calibration(base, hazard, logits, rows.interval, rows.event, rows.weight)
-        slope = float(np.clip(fitted.slope, *SLOPE_BOUNDS))
-        self.calibration = Calibration(base, slope, np.clip(fitted.shift, -LARGEST_SHIFT, LARGEST_SHIFT))
-        self._since = 0
+    def _optimum(self) -> Parameters:
+        """Where the sum of what was observed and the penalty balance, within bounds."""
+        i, (a, b, c) = np.arange(STRETCHES), self._curvature
+        precision = _PRIOR.copy()
+        precision[i, i] += a
+        precision[i, i + STRETCHES] += b
+        precision[i + STRETCHES, i] += b
+        precision[i + STRETCHES, i + STRETCHES] += c
+        optimum = np.linalg.solve(precision, self._pull.ravel() + _PRIOR @ _NONE.ravel())
+        return np.clip(optimum.reshape(2, STRETCHES), _LOW, _HIGH)
+
+    def _use(self) -> None:
+        slope, shift = self._parameters[:, self._stretch]
+        self.calibration = Calibration(self._grid.base_logit, slope, shift)
 
     def dump(self) -> object:
         """Its memory as plain values."""
-        stacked = np.stack(list(self._logits)) if self._logits else np.empty((0, len(self._grid)), np.float32)
-        fitted = [self.calibration.slope, self.calibration.shift.tolist()]
-        return [stacked.tobytes(), [list(outcome) for outcome in self._outcomes], self._since, fitted]
+        parts = (self._curvature, self._pull, self._parameters)
+        return [self._observed, *(part.tolist() for part in parts)]
 
     def load(self, memory: object) -> None:
-        """Take over a dumped memory, with what was fitted to it."""
+        """Take over a dumped memory."""
         try:
-            data, outcomes, since, (slope, shift) = msgspec.convert(memory, _Memory)
-            logits = np.frombuffer(data, dtype=np.float32).reshape(len(outcomes), len(self._grid))
-            calibration = Calibration(self._grid.base_logit, slope, np.array(shift).reshape(len(self._grid)))
+            observed, *parts = msgspec.convert(memory, _Memory)
+            curvature, pull, parameters = (
+                np.array(part, dtype=np.float64).reshape(height, STRETCHES)
+                for part, height in zip(parts, (3, 2, 2), strict=True)
+            )
         except (msgspec.ValidationError, ValueError) as error:
             raise BundleError(f"the recalibration state is damaged: {error}") from None
-        numbers = (logits, calibration.slope, calibration.shift)
-        if not all(np.isfinite(part).all() for part in numbers) or any(tokens < 1 for tokens, _ in outcomes):
+        finite = all(np.isfinite(part).all() for part in (curvature, pull, parameters))
+        bounded = (parameters >= _LOW).all() and (parameters <= _HIGH).all()
+        if not finite or not bounded or (curvature[[0, 2]] < 0.0).any() or not 0 <= observed <= LEAST:
             raise BundleError("the recalibration state is damaged")
-        self._logits = deque(logits, maxlen=WINDOW)
-        self._outcomes = deque(outcomes, maxlen=WINDOW)
-        self._since, self.calibration = since, calibration
+        self._observed, self._curvature, self._pull, self._parameters = observed, curvature, pull, parameters
+        self._use()
 
 
-_Memory = tuple[bytes, list[tuple[int, bool]], int, tuple[float, list[float]]]
+_Memory = tuple[int, list[list[float]], list[list[float]], list[list[float]]]
