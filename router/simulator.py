@@ -14,10 +14,13 @@ from endcast.router.engine import RunRecord, play
 from endcast.router.figures import figures
 from endcast.router.forecasts import ForecastSource, Landmarked, NoForecast
 from endcast.router.policies import POLICIES
-from endcast.router.policy import PolicySettings
+from endcast.router.policy import Policy, PolicySettings
 from endcast.router.results import PolicyResult, SimulationReport
 from endcast.router.scale import StepTime, default_step_time, mean_kv_per_slot, offered_rate, stretched
 from endcast.router.workload import Workload
+
+#: A policy's class, as the registry names it.
+MakePolicy = Callable[[PolicySettings], Policy]
 
 #: Seed 0 plays the arrivals as they are, any other stretches them by up to this share. Runs are chaotic, but ties
 #: alone do not tell those of BR-H apart: a result that a ten-thousandth of the arrivals' spacing changes is no finding.
@@ -105,18 +108,21 @@ def simulate(
     combinations = _combinations(policies, forecasts, settings.for_policies())
     plan = _Plan.of(workload, settings)
     runs = _Ticker(len(workload) * settings.seeds * len(combinations), progress)
-    results = []
-    for name, source in combinations:
-        label = None if source is None else source.name
-        plan.warm_up(name, source)
-        found = []
-        for seed in range(settings.seed, settings.seed + settings.seeds):
-            record = plan.play(name, source, seed, runs.next(len(workload), name, label, seed))
-            found.append(figures(record, workers=settings.workers, kv_per_slot=plan.kv_per_slot))
-            if watch is not None:
-                watch(PlayedRun(name, label, seed, plan.step_time, record))
-        results.append(PolicyResult(name, label, tuple(found)))
+    results = [plan.result(name, POLICIES.get(name), source, runs, watch) for name, source in combinations]
     return SimulationReport(plan.describe(), settings.seeds, tuple(results))
+
+
+def simulate_policy(
+    workload: Workload,
+    settings: SimulationSettings,
+    name: str,
+    policy: MakePolicy,
+    source: ForecastSource | None = None,
+) -> PolicyResult:
+    """What one policy, registered or not, would have done with this workload; results call it ``name``."""
+    check_capacity(workload, settings)
+    ticker = _Ticker(len(workload) * settings.seeds, None)
+    return _Plan.of(workload, settings).result(name, policy, source, ticker, None)
 
 
 def check_capacity(workload: Workload, settings: SimulationSettings) -> None:
@@ -170,26 +176,46 @@ class _Plan:
         at_rate = workload.at(stretched(workload.arrival_s, rate))
         return cls(at_rate, settings, step_time, kv_per_slot, rate)
 
-    def play(self, name: str, source: ForecastSource | None, seed: int, tell: Callable[[int], None]) -> RunRecord:
+    def result(
+        self,
+        name: str,
+        policy: MakePolicy,
+        source: ForecastSource | None,
+        ticker: _Ticker,
+        watch: Callable[[PlayedRun], None] | None,
+    ) -> PolicyResult:
+        label = None if source is None else source.name
+        self.warm_up(policy, source)
+        found = []
+        for seed in range(self.settings.seed, self.settings.seed + self.settings.seeds):
+            record = self.play(policy, source, seed, ticker.next(len(self.workload), name, label, seed))
+            found.append(figures(record, workers=self.settings.workers, kv_per_slot=self.kv_per_slot))
+            if watch is not None:
+                watch(PlayedRun(name, label, seed, self.step_time, record))
+        return PolicyResult(name, label, tuple(found))
+
+    def play(
+        self, policy: MakePolicy, source: ForecastSource | None, seed: int, tell: Callable[[int], None]
+    ) -> RunRecord:
         workload = self.workload
         if seed > 0:
             factor = 1.0 + _SEED_STRETCH * np.random.default_rng([seed, 1]).random()
             workload = workload.at(workload.arrival_s * factor)
-        return self._play(workload, name, source, seed, tell)
+        return self._play(workload, policy, source, seed, tell)
 
-    def warm_up(self, name: str, source: ForecastSource | None) -> None:
+    def warm_up(self, policy: MakePolicy, source: ForecastSource | None) -> None:
         """Serve a few requests, so that compiling the kernels is not counted as time to decide."""
         few = np.arange(4)
         tiny = Workload.from_arrays(arrival_s=few.astype(np.float64), prompt=few + 1, output=few + 1)
         stand_in: ForecastSource = NoForecast()
         if source is not None and source.shared is None:
             stand_in = Landmarked("", NoForecast().at_admission(few), np.arange(5), every=1)
-        self._play(tiny, name, stand_in, 0, None)
+        self._play(tiny, policy, stand_in, 0, None)
 
     def _play(
         self,
         workload: Workload,
-        name: str,
+        policy: MakePolicy,
         source: ForecastSource | None,
         seed: int,
         tell: Callable[[int], None] | None,
@@ -197,7 +223,7 @@ class _Plan:
         workers = self.settings.workers
         return play(
             workload,
-            POLICIES.get(name)(self.settings.for_policies()),
+            policy(self.settings.for_policies()),
             slots=np.full(workers, self.settings.slots),
             capacity=np.full(workers, UNLIMITED),
             step_time=self.step_time,
