@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from math import log1p, nan
+from typing import Self
 
 from endcast.predictors.text.line_heads import Kind
 from endcast.predictors.text.parts import Parts
 from endcast.predictors.text.pieces import Piece
-
-#: No deeper nesting is told apart.
-MOST_DEEP = 50
+from endcast.predictors.text.state import State
 
 COLUMNS = (
     "fence_open",
@@ -30,21 +30,20 @@ COLUMNS = (
 _JSON_TOKEN = re.compile(r'\\.?|["{}\[\]]', re.DOTALL)
 
 
-class Fences:
+@dataclass(slots=True)
+class Fences(State):
     """The code fence that is open, and the bracket depth of the code in it."""
 
-    def __init__(self) -> None:
-        self.marker = ""  #: of the open fence
-        self.lines = 0
-        self.depth = 0
-        self.indent = 0
-        self.closed = 0
-        self.after = 0
-        self.blocks = Parts()
+    marker: str = ""  #: of the open fence
+    lines: int = 0
+    depth: int = 0
+    indent: int = 0
+    closed: int = 0
+    after: int = 0
+    blocks: Parts = field(default_factory=Parts)
 
-    def copy(self) -> Fences:
-        other = Fences.__new__(Fences)
-        other.__dict__.update(self.__dict__)
+    def copy(self) -> Self:
+        other = State.copy(self)
         other.blocks = self.blocks.copy()
         return other
 
@@ -54,32 +53,35 @@ class Fences:
             return False
         return not self.marker or (text.strip().strip(self.marker[0]) == "" and self.marker in text)
 
-    def read(self, piece: Piece, switches: bool) -> None:
-        if switches:
-            self._switch(piece)
-        elif not self.marker:
-            self.after += len(piece.text)
-        elif piece.starts_line or self.blocks.current:
-            self._read_code(piece)
+    def read(self, piece: Piece) -> None:
+        """A piece of a line that opens or closes no fence."""
+        text = piece.text
+        if not self.marker:
+            self.after += len(text)
+            return
+        self.blocks.current += len(text)
+        if piece.starts_line:
+            self.lines += 1
+            self.indent = piece.head.indent
+        opened = text.count("(") + text.count("[") + text.count("{")
+        closed = text.count(")") + text.count("]") + text.count("}")
+        self.depth = max(self.depth + opened - closed, 0)
 
-    def _switch(self, piece: Piece) -> None:
+    def read_blank(self, text: str, starts_line: bool) -> None:
+        if self.marker:
+            self.blocks.current += len(text)
+            self.lines += starts_line
+
+    def switch(self, text: str) -> None:
+        """The line that begins with ``text`` opens or closes a fence."""
         if self.marker:
             self.marker = ""
             self.closed += 1
             self.after = 0
         else:
-            self.marker = piece.text.lstrip()[:3]
+            self.marker = text.lstrip()[:3]
             self.blocks.begin()
             self.lines = self.depth = self.indent = 0
-
-    def _read_code(self, piece: Piece) -> None:
-        text = piece.text
-        self.blocks.current += len(text)
-        self.lines += piece.starts_line
-        if piece.starts_line and not piece.blank:
-            self.indent = piece.head.indent
-        opened = text.count("(") + text.count("[") + text.count("{")
-        self.depth += opened - text.count(")") - text.count("]") - text.count("}")
 
     def values(self) -> tuple[float, ...]:
         opened = bool(self.marker)
@@ -87,35 +89,32 @@ class Fences:
             float(opened),
             log1p(self.lines) if opened else 0.0,
             log1p(self.blocks.current) if opened else 0.0,
-            min(self.closed, MOST_DEEP),
+            log1p(self.closed),
             log1p((self.blocks.closed + (not opened) * self.blocks.current) / self.closed) if self.closed else nan,
             log1p(self.after) if self.closed and not opened else nan,
-            max(min(self.depth, MOST_DEEP), -MOST_DEEP) if opened else 0.0,
-            min(self.indent, MOST_DEEP) if opened else 0.0,
+            log1p(self.depth) if opened else 0.0,
+            log1p(self.indent) if opened else 0.0,
         )
 
 
-class Json:
+@dataclass(slots=True)
+class Json(State):
     """Bracket depth, outside strings, of a text that starts as JSON."""
 
-    def __init__(self) -> None:
-        self.begun = False
-        self.is_json = False
-        self.depth = 0
-        self.in_string = False
-        self.escaped = False
-
-    def copy(self) -> Json:
-        other = Json.__new__(Json)
-        other.__dict__.update(self.__dict__)
-        return other
+    begun: bool = False
+    is_json: bool = False
+    depth: int = 0
+    in_string: bool = False
+    escaped: bool = False
 
     def read(self, piece: Piece) -> None:
-        if not self.begun and not piece.blank:
+        if not self.begun:
             self.begun = True
             self.is_json = piece.text.lstrip()[0] in "{["
         if not self.is_json:
             return
+        if piece.starts_text:  # a JSON string holds no line break
+            self.in_string = self.escaped = False
         tokens = _JSON_TOKEN.findall(piece.text, int(self.escaped))
         self.escaped = bool(tokens) and tokens[-1] == "\\"
         for token in tokens:
@@ -123,33 +122,26 @@ class Json:
                 self.in_string = not self.in_string
             elif not self.in_string and token in "{}[]":
                 self.depth = max(self.depth + (1 if token in "{[" else -1), 0)
-        if piece.ends_line:  # a JSON string holds no line break
-            self.in_string = self.escaped = False
 
     def values(self) -> tuple[float, ...]:
         if not self.is_json:
             return (nan, 0.0)
-        return (min(self.depth, MOST_DEEP), float(self.depth == 0))
+        return (log1p(self.depth), float(self.depth == 0))
 
 
-class Delimiters:
+@dataclass(slots=True)
+class Delimiters(State):
     """Quotes and brackets open in the paragraph, emphasis open in the line."""
 
-    def __init__(self) -> None:
-        self.quotes = 0
-        self.pairs = 0
-        self.brackets = 0
-        self.bolds = 0
-
-    def copy(self) -> Delimiters:
-        other = Delimiters.__new__(Delimiters)
-        other.__dict__.update(self.__dict__)
-        return other
+    quotes: int = 0
+    pairs: int = 0
+    brackets: int = 0
+    bolds: int = 0
 
     def read(self, piece: Piece) -> None:
         if piece.starts_paragraph:
             self.quotes = self.pairs = self.brackets = 0
-        if piece.starts_line:
+        if piece.starts_text:
             self.bolds = 0
         text = piece.text
         self.quotes += text.count('"')

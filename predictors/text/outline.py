@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from math import log1p, nan
+from typing import Self
 
 from endcast.predictors.text.line_heads import Kind
 from endcast.predictors.text.parts import Parts
 from endcast.predictors.text.pieces import Piece
+from endcast.predictors.text.state import State
 
-#: No larger number of an item, and no more bullets or rows, are told apart.
-MOST_ITEMS = 200
 #: A number that skips more than that does not number an item.
 MOST_SKIPPED = 20
 
@@ -42,73 +43,77 @@ COLUMNS = (
 )
 
 
-class Outline:
+_ITEM_KINDS = (Kind.NUMBERED, Kind.BULLET)
+
+
+@dataclass(slots=True)
+class Outline(State):
     """Where in its lists, sections and tables an answer stands. Lines of code count as text of what is around them."""
 
-    def __init__(self) -> None:
-        self.lists = 0
-        self.number = 0
-        self.label = 0  # the number as written
-        self.list_indent = 0
-        self.bullets = 0
-        self.nested = 0
-        self.nested_before = 0
-        self.after_list = 0
-        self.after_paragraphs = 0
-        self.after_blank = False
-        self.rows = 0
-        self.after_table = 0
-        self.kind = Kind.BLANK
-        self.in_code = False
-        self.indent = 0
-        self.items = Parts()
-        self.bullet_items = Parts()
-        self.sections = Parts()
+    lists: int = 0
+    number: int = 0
+    label: int = 0  # the number as written
+    list_indent: int = 0
+    bullets: int = 0
+    nested: int = 0
+    nested_before: int = 0
+    after_list: int = 0
+    after_paragraphs: int = 0
+    after_blank: bool = False
+    rows: int = 0
+    after_table: int = 0
+    kind: Kind = Kind.BLANK
+    indent: int = 0
+    items: Parts = field(default_factory=Parts)
+    bullet_items: Parts = field(default_factory=Parts)
+    sections: Parts = field(default_factory=Parts)
 
-    def copy(self) -> Outline:
-        other = Outline.__new__(Outline)
-        other.__dict__.update(self.__dict__)
-        other.items, other.bullet_items = self.items.copy(), self.bullet_items.copy()
+    def copy(self) -> Self:
+        other = State.copy(self)
+        other.items = self.items.copy()
+        other.bullet_items = self.bullet_items.copy()
         other.sections = self.sections.copy()
         return other
 
     def read(self, piece: Piece) -> None:
-        if piece.blank:
-            self.after_blank = self.after_blank or (piece.starts_line and piece.ends_line)
-            return
         size = len(piece.text)
-        if piece.starts_line and not piece.in_code:
+        if piece.starts_text and not piece.in_code:
             self._begin_line(piece)
-        self.in_code = piece.in_code
         self.items.current += size
         self.bullet_items.current += size
         self.sections.current += size
         if self.kind is not Kind.TABLE:
             self.after_table += size
-        if self._outside_items(piece):
+        if self.after_blank and self._outside_items(piece):
             self.after_list += size
             self.after_paragraphs += piece.starts_paragraph
 
+    def read_blank_line(self) -> None:
+        self.after_blank = True
+
     def _outside_items(self, piece: Piece) -> bool:
-        """Whether a piece belongs to no item: after a blank line, not indented, and neither item, table nor code."""
-        if piece.in_code or not (self.items.begun or self.bullet_items.begun):
+        """Whether a piece after a blank line belongs to no item: not indented, and neither item, table nor code."""
+        if piece.in_code or self.indent >= 2 or self.kind in _ITEM_KINDS or self.kind is Kind.TABLE:
             return False
-        return self.after_blank and self.indent < 2 and self.kind not in (Kind.NUMBERED, Kind.BULLET, Kind.TABLE)
+        return bool(self.items.begun or self.bullet_items.begun)
 
     def _begin_line(self, piece: Piece) -> None:
         head = piece.head
-        self.kind, self.indent = head.kind, head.indent
-        if head.kind is Kind.HEADING:
+        kind, before = head.kind, self.kind
+        self.kind, self.indent = kind, head.indent
+        if kind is Kind.TEXT:
+            return
+        if kind is Kind.HEADING:
             self.sections.begin()
             self.bullets = 0
-        if head.number or head.kind is Kind.NUMBERED:
+        if head.number or kind is Kind.NUMBERED:
             self._begin_number(head.number, head.indent)
-        elif head.kind is Kind.BULLET:
+        elif kind is Kind.BULLET:
             self._begin_bullet()
-        elif head.kind is Kind.TABLE:
-            self.rows = self.rows + 1 if not self.after_table else 1
+        elif kind is Kind.TABLE:
+            self.rows = self.rows + 1 if before is Kind.TABLE else 1
             self.after_table = 0
-        if head.kind in (Kind.NUMBERED, Kind.BULLET) or head.number:
+        if head.number or kind in _ITEM_KINDS:
             self.after_list = self.after_paragraphs = 0
             self.after_blank = False
 
@@ -141,29 +146,29 @@ class Outline:
         reached = self.number or self.bullets
         listed = bool(self.items.begun or self.bullet_items.begun)
         return (
-            min(reached, MOST_ITEMS),
-            min(self.lists, MOST_ITEMS),
-            min(self.number, MOST_ITEMS),
+            log1p(reached),
+            log1p(self.lists),
+            log1p(self.number),
             self.items.log_mean,
             log1p(self.items.current) if self.items.begun else nan,
             self.items.relative,
-            min(self.bullets, MOST_ITEMS),
+            log1p(self.bullets),
             log1p(self.bullet_items.begun),
             self.bullet_items.log_mean,
             self.bullet_items.relative,
-            min(self.nested, MOST_ITEMS) if self.lists else 0,
-            min(self.nested_before / (self.items.begun - 1), MOST_ITEMS) if self.items.begun > 1 else nan,
-            float(self.kind in (Kind.NUMBERED, Kind.BULLET)),
+            log1p(self.nested) if self.lists else 0.0,
+            log1p(self.nested_before / (self.items.begun - 1)) if self.items.begun > 1 else nan,
+            float(self.kind in _ITEM_KINDS),
             float(listed and self.after_list > 0),
             log1p(self.after_list),
-            min(self.after_paragraphs, MOST_ITEMS),
-            min(self.sections.begun, MOST_ITEMS),
+            log1p(self.after_paragraphs),
+            log1p(self.sections.begun),
             float(self.kind is Kind.HEADING),
             log1p(self.sections.current) if self.sections.begun else nan,
             self.sections.log_mean,
             self.sections.relative,
-            min(self.rows, MOST_ITEMS),
+            log1p(self.rows),
             float(self.kind is Kind.TABLE),
             log1p(self.after_table) if self.rows else nan,
-            min(self.indent, 40),
+            log1p(self.indent),
         )

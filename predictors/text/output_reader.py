@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from math import copysign, isnan, log1p, nan
+from typing import Self
 
 from endcast.predictors.text import code_blocks, outline, phrases, prose, repetition, tags
 from endcast.predictors.text.asked import NOTHING_ASKED, Asked
+from endcast.predictors.text.code_blocks import Delimiters, Fences, Json
 from endcast.predictors.text.line_heads import BLANK, PLAIN, LineHead, line_head
+from endcast.predictors.text.outline import Outline
+from endcast.predictors.text.phrases import Phrases
 from endcast.predictors.text.pieces import CONTEXT, PIECE, Piece, split_pieces
+from endcast.predictors.text.prose import Prose
+from endcast.predictors.text.repetition import WINDOW, RepeatedLines
+from endcast.predictors.text.state import State
+from endcast.predictors.text.tags import Sections, Tags
 
 #: UTF-8 bytes of the end of a text that ``tail`` gives.
 TAIL_BYTES = 110
@@ -31,6 +40,11 @@ END_COLUMNS = (
     "colon_at_end",
     "comma_at_end",
 )
+_NOTHING_LEFT = (nan,) * len(LEFT_COLUMNS)
+_CLOSING_MARKS = " \n\r\t\"'”’»」』）)*_`"
+_QUESTION, _COLON, _COMMA = frozenset("?？؟"), frozenset(":："), frozenset(",，、،")
+
+#: Names of the features, in their order.
 COLUMNS: tuple[str, ...] = (
     *LEFT_COLUMNS,
     *prose.COLUMNS,
@@ -65,72 +79,67 @@ def _share(asked: float, reached: float) -> float:
     return nan if isnan(asked) else min(reached / max(asked, 1.0), 10.0)
 
 
-class _Reading:
-    """All that has been read of an output, whole pieces only. A copy reads on without touching the original."""
+@dataclass(slots=True)
+class _Answer(State):
+    """What has been read of an answer, whole pieces only."""
 
-    def __init__(self) -> None:
-        self.sections = tags.Sections()
-        self.lines = repetition.RepeatedLines()
-        self._start_answer()
+    prose: Prose = field(default_factory=Prose)
+    outline: Outline = field(default_factory=Outline)
+    phrases: Phrases = field(default_factory=Phrases)
+    fences: Fences = field(default_factory=Fences)
+    json: Json = field(default_factory=Json)
+    delimiters: Delimiters = field(default_factory=Delimiters)
+    tags: Tags = field(default_factory=Tags)
+    context: str = ""  #: the end of the current line so far
+    head: LineHead = BLANK
+    at_line_start: bool = True
+    after_blank: bool = True
+    fence_line: bool = False  #: the current line opens or closes a fence
 
-    def _start_answer(self) -> None:
-        self.prose = prose.Prose()
-        self.outline = outline.Outline()
-        self.phrases = phrases.Phrases()
-        self.fences = code_blocks.Fences()
-        self.json = code_blocks.Json()
-        self.delimiters = code_blocks.Delimiters()
-        self.tags = tags.Tags()
-        self.context = ""
-        self.head = BLANK
-        self.at_line_start = True
-        self.after_blank = True
-        self.fence_line = False
-
-    def copy(self) -> _Reading:
-        other = _Reading.__new__(_Reading)
-        other.__dict__.update(self.__dict__)
-        for name in ("sections", "prose", "outline", "phrases", "fences", "json", "delimiters", "tags"):
-            other.__dict__[name] = self.__dict__[name].copy()
+    def copy(self) -> Self:
+        other = State.copy(self)
+        other.prose, other.outline, other.phrases = self.prose.copy(), self.outline.copy(), self.phrases.copy()
+        other.fences, other.json = self.fences.copy(), self.json.copy()
+        other.delimiters, other.tags = self.delimiters.copy(), self.tags.copy()
         return other
 
     def read(self, text: str) -> None:
-        """Read one piece. Where a thinking section closes, the answer starts anew: its structure is its own."""
-        answer = self.sections.read(text, self.context)
-        if answer:
-            self._start_answer()
-            text = text[answer:]
-        if text:
-            self._read_piece(text)
-
-    def _read_piece(self, text: str) -> None:
+        """Read one piece."""
         starts, ends = self.at_line_start, text[-1] == "\n"
-        blank = text.isspace()
-        if starts:
-            self.head = self._line_head(text)
-        elif not blank and self.head.kind is BLANK.kind:
-            self.head = PLAIN
-        in_code = bool(self.fences.marker) or self.fence_line
-        starts_paragraph = self.after_blank and not blank
-        piece = Piece(text, self.context, self.head, starts, ends, blank, starts_paragraph, in_code)
-        self.fences.read(piece, starts and self.fence_line)
-        self.prose.read(piece)
-        self.outline.read(piece)
-        self.phrases.read(piece)
-        self.json.read(piece)
-        self.delimiters.read(piece)
-        self.tags.read(piece)
+        if text.isspace():
+            self._read_blank(text, starts, ends)
+        else:
+            starts_text = starts or self.head is BLANK
+            if starts_text:
+                self.head = line_head(text) if starts else PLAIN
+                self.fence_line = self.fences.switches(text, self.head.kind)
+            in_code = self.fence_line or bool(self.fences.marker)
+            paragraph, self.after_blank = self.after_blank, False
+            words = text.casefold().split()
+            piece = Piece(text, self.context, words, self.head, starts, starts_text, paragraph, ends, in_code)
+            if not self.fence_line:
+                self.fences.read(piece)
+            elif starts:
+                self.fences.switch(text)
+            self.prose.read(piece)
+            self.outline.read(piece)
+            self.phrases.read(piece)
+            self.json.read(piece)
+            self.delimiters.read(piece)
+            self.tags.read(piece)
         self.at_line_start = ends
         self.context = "" if ends else (self.context + text)[-CONTEXT:]
-        if not blank:
-            self.after_blank = False
-        elif starts and ends:
-            self.after_blank = True
 
-    def _line_head(self, text: str) -> LineHead:
-        head = line_head(text)
-        self.fence_line = self.fences.switches(text, head.kind)
-        return head
+    def _read_blank(self, text: str, starts: bool, ends: bool) -> None:
+        self.fences.read_blank(text, starts)
+        self.prose.read_blank(text)
+        self.phrases.read_blank(text)
+        if starts:
+            self.head = BLANK
+            self.fence_line = False
+            if ends and not self.fences.marker:
+                self.after_blank = True
+                self.outline.read_blank_line()
 
     def values(self) -> list[float]:
         return [
@@ -141,16 +150,38 @@ class _Reading:
             *self.json.values(),
             *self.delimiters.values(),
             *self.tags.values(),
-            *self.sections.values(),
         ]
+
+
+@dataclass(slots=True)
+class _Reading(State):
+    """All that has been read of an output. Where a thinking section closes, the answer starts anew."""
+
+    sections: Sections = field(default_factory=Sections)
+    answer: _Answer = field(default_factory=_Answer)
+
+    def copy(self) -> Self:
+        return type(self)(self.sections.copy(), self.answer.copy())
+
+    def read(self, text: str) -> None:
+        """Read one piece."""
+        start = self.sections.read(text, self.answer.context)
+        if start:
+            self.answer = _Answer()
+            text = text[start:]
+        if text:
+            self.answer.read(text)
 
 
 class OutputReader:
     """One generation's text so far. Memory is bounded, and ``append`` takes time in proportion to what is new."""
 
+    __slots__ = ("_asked", "_head", "_lines", "_pending", "_reading", "_window")
+
     def __init__(self, asked: Asked = NOTHING_ASKED) -> None:
         self._asked = asked
         self._reading = _Reading()
+        self._lines = RepeatedLines()
         self._pending = ""  #: the piece that is not complete
         self._window = ""  #: the end of what precedes it
         self._head = ""  #: of the current line, where the pending piece does not begin it
@@ -162,41 +193,35 @@ class OutputReader:
             self._pending = pending
             return
         pieces, self._pending = split_pieces(pending)
+        line_start = self._line_start
         for piece in pieces:
-            if self._reading.at_line_start:
+            if line_start:
                 self._head = piece[:LINE_HEAD]
+            line_start = piece[-1] == "\n"
             self._reading.read(piece)
-            self._reading.lines.read(piece)
+            self._lines.read(piece)
         read = len(pending) - len(self._pending)
-        self._window = (self._window + pending[max(read - repetition.WINDOW, 0) : read])[-repetition.WINDOW :]
+        self._window = (self._window + pending[max(read - WINDOW, 0) : read])[-WINDOW:]
+
+    @property
+    def _line_start(self) -> bool:
+        """Whether the pending piece begins a line."""
+        return self._window[-1:] in ("", "\n")
 
     def features(self) -> list[float]:
-        """Values of ``COLUMNS`` for the text so far: float, NaN for unknown, else within ±1e5."""
+        """Values of ``COLUMNS`` for the text so far: NaN for unknown, else within ±1e5."""
         reading = self._reading
         if self._pending:
             reading = reading.copy()
             reading.read(self._pending)
-        window = (self._window + self._pending)[-repetition.WINDOW :]
+        window = (self._window + self._pending)[-WINDOW:]
         return [
-            *self._left(reading),
-            *reading.values(),
-            *repetition.repetition(window, reading.lines),
+            *_left(self._asked, reading.answer),
+            *reading.answer.values(),
+            *reading.sections.values(),
+            *repetition.repetition(window, self._lines),
             *_at_end(window),
         ]
-
-    def _left(self, reading: _Reading) -> tuple[float, ...]:
-        asked, written = self._asked, reading.prose
-        items = float(reading.outline.number or reading.outline.bullet_items.begun)
-        return (
-            _difference(asked.items, items),
-            _share(asked.items, items),
-            _log_difference(asked.words, written.words),
-            _share(asked.words, written.words),
-            _difference(asked.sentences, written.sentences),
-            _difference(asked.paragraphs, written.paragraphs.begun),
-            _difference(asked.lines, written.lines.begun),
-            _log_difference(asked.characters, written.characters),
-        )
 
     def tail(self) -> str:
         """The end of the text so far: its last whole characters, at most ``TAIL_BYTES`` bytes of UTF-8."""
@@ -204,10 +229,28 @@ class OutputReader:
 
     def line_head(self) -> str:
         """How the current line begins, at most ``LINE_HEAD`` characters; empty after a newline."""
-        return self._pending[:LINE_HEAD] if self._reading.at_line_start else self._head
+        return self._pending[:LINE_HEAD] if self._line_start else self._head
+
+
+def _left(asked: Asked, answer: _Answer) -> tuple[float, ...]:
+    """Values of ``LEFT_COLUMNS``."""
+    if asked is NOTHING_ASKED:
+        return _NOTHING_LEFT
+    written = answer.prose
+    items = float(answer.outline.number or answer.outline.bullet_items.begun)
+    return (
+        _difference(asked.items, items),
+        _share(asked.items, items),
+        _log_difference(asked.words, written.words),
+        _share(asked.words, written.words),
+        _difference(asked.sentences, written.sentences),
+        _difference(asked.paragraphs, written.paragraphs.begun),
+        _difference(asked.lines, written.lines.begun),
+        _log_difference(asked.characters, written.characters),
+    )
 
 
 def _at_end(window: str) -> tuple[float, float, float]:
-    """Whether the text ends with a question mark, a colon, a comma, leaving aside spaces and closing marks."""
-    last = window[-12:].rstrip(" \n\r\t\"'”’»」』）)*_`")[-1:]
-    return (float(last in set("?？؟;")), float(last in set(":：")), float(last in set(",，、،")))
+    """Values of ``END_COLUMNS``: what the text ends with, spaces and closing marks left aside."""
+    last = window[-12:].rstrip(_CLOSING_MARKS)[-1:]
+    return (float(last in _QUESTION), float(last in _COLON), float(last in _COMMA))

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import log1p, nan
+
+from endcast.predictors.text.state import State
 
 #: No relative length is larger.
 MOST_RELATIVE = 20.0
 
 
-class Parts:
+@dataclass(slots=True)
+class Parts(State):
     """Parts that follow one another; the last one is still being written. Lengths are in characters."""
 
-    __slots__ = ("begun", "closed", "current", "previous")
-
-    def __init__(self) -> None:
-        self.begun = 0
-        self.closed = 0  #: characters in all parts but the last
-        self.current = 0
-        self.previous = 0
-
-    def copy(self) -> Parts:
-        other = Parts.__new__(Parts)
-        other.begun, other.closed, other.current, other.previous = self.begun, self.closed, self.current, self.previous
-        return other
+    begun: int = 0
+    closed: int = 0  #: characters in all parts but the last
+    current: int = 0
+    previous: int = 0
 
     def begin(self) -> None:
         """The part before is complete; what is added from now on belongs to the next."""

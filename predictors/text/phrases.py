@@ -7,13 +7,15 @@ does not depend on how much of a longer phrase has been written.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from math import log1p, nan
 
 from endcast.predictors.text.pieces import Piece
+from endcast.predictors.text.state import State
 
 CONCLUSIONS = (
     "in conclusion|to conclude|in summary|to summarize|to summarise|to sum up|summing up|overall,|ultimately,|in short,|"
-    "in essence,|all in all|in closing|to wrap up|in the end,|taken together|by following these|with these|"
+    "in essence,|in closing|to wrap up|in the end,|taken together|by following these|"
     "en resumen|en conclusi|en definitiva|para concluir|en résumé|pour conclure|en somme|zusammenfassend|insgesamt |"
     "abschließend|fazit|in conclusione|in sintesi|in definitiva|em resumo|em conclusão|concluindo|podsumowując|"
     "kortom|samenvattend|sammanfattningsvis|sonuç olarak|özetle|tóm lại|nhìn chung|kesimpulannya|secara keseluruhan|"
@@ -23,8 +25,8 @@ CONCLUSIONS = (
 )
 OFFERS = (
     "hope this helps|hope that helps|hope you find|hope you enjoy|hope these|let me know|feel free|please don't hesitate|"
-    "please do not hesitate|don't hesitate|happy to help|glad to help|if you have any|if you need|if you'd like|"
-    "if you would like|would you like|do you have any|is there anything|can i help|good luck|enjoy!|enjoy your|"
+    "please do not hesitate|don't hesitate|happy to help|glad to help|have any questions|any further|anything else|if you'd like|"
+    "if you would like|do you have|is there anything|good luck|enjoy!|enjoy your|"
     "bon appétit|have fun|best of luck|happy cooking|you're welcome|espero que|si necesitas|si tienes|no dudes|"
     "¡buena suerte|j'espère que|n'hésitez|si vous avez|bonne chance|ich hoffe|wenn du noch|wenn sie weitere|viel erfolg|"
     "viel spaß|lass mich wissen|spero che|se hai bisogno|se hai altre|buona fortuna|se precisar|se tiver|boa sorte|"
@@ -34,13 +36,13 @@ OFFERS = (
 )
 SIGN_OFFS = (
     "sincerely|best regards|kind regards|warm regards|warmest regards|yours truly|yours faithfully|best wishes|"
-    "with gratitude|with love|[your name]|[your |the end|thank you for your|thanks again|looking forward to|cheers,|"
+    "with gratitude|[your name]|[your |thank you for your|thanks again|looking forward to|cheers,|"
     "atentamente|saludos|cordialement|bien à vous|mit freundlichen grüßen|viele grüße|cordiali saluti|atenciosamente|"
     "с уважением|此致|敬上|敬具|よろしくお願い|감사합니다|مع التحية|fin."
 )
 CAVEATS = (
-    "remember|keep in mind|please note|note that|note:|it is important to|it's important to|disclaimer|be sure to|"
-    "make sure to|additionally,|finally,|lastly,|in addition,|however,|recuerda|ten en cuenta|no olvides|n'oubliez|"
+    "remember|keep in mind|please note|note that|note:|it is important to|it's important to|disclaimer|"
+    "finally,|lastly,|recuerda|ten en cuenta|no olvides|n'oubliez|"
     "il est important|denken sie daran|bitte beachten|beachte|ricorda|lembre-se|помните|обратите внимание|важно |"
     "请注意|需要注意|最后|最後|请记住|注意|また、|なお、|마지막으로|참고|تذكر|يرجى|अंत में|สุดท้าย"
 )
@@ -75,6 +77,8 @@ COLUMNS = (
     "preamble",  # it opened with one
     "refusal",  # it opened with one
 )
+_NONE: frozenset[str] = frozenset()
+_MARKS = ",.:;!?"
 _CLOSING = ("conclusion", "offer", "sign_off")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 
@@ -99,13 +103,20 @@ def _finder(unspaced: bool) -> re.Pattern[str]:
     return re.compile(("" if unspaced else r"(?<!\w)") + f"(?:{'|'.join(groups)})")
 
 
+#: Words too common to tell that a phrase may be there.
+_COMMON = frozenset(
+    ["that", "have", "these", "help", "would", "all", "need", "find", "with", "what", "for", "you", "if"]
+)
+
+
 def _telling_words() -> frozenset[str]:
-    """For each phrase its longest whole word, with what may follow it: a text without any of them has no phrase."""
+    """For each phrase its longest rare word, with what may follow it: a text without any of them has no phrase."""
     telling = set()
     for phrase in "|".join(GROUPS.values()).casefold().split("|"):
-        *whole, last = phrase.split(" ")
-        telling.add(max(whole, key=len) if whole else last)
-    return frozenset(word + mark for word in telling for mark in ("", *",.:;!?") if not mark or word[-1].isalnum())
+        words = phrase.split()
+        telling.add(max([word for word in words if word not in _COMMON] or words, key=len))
+    bare = {word.rstrip(_MARKS) for word in telling}
+    return frozenset(telling | {word + mark for word in bare for mark in ("", *_MARKS)})
 
 
 _SPACED_PHRASE = _finder(unspaced=False)
@@ -115,40 +126,45 @@ _PREAMBLE = re.compile(_alternatives(PREAMBLES.casefold().split("|")))
 _REFUSAL = re.compile(_alternatives(REFUSALS.casefold().split("|")))
 
 
-class Phrases:
+@dataclass(slots=True)
+class Phrases(State):
     """Which phrases the current paragraph holds, and how far back the last ones are."""
 
-    def __init__(self) -> None:
-        self.characters = 0
-        self.opened = False
-        self.preamble = False
-        self.refusal = False
-        self.found: frozenset[str] = frozenset()
-        self.closing = 0
-        self.closed_at = -1
-        self.answered_at = -1
-
-    def copy(self) -> Phrases:
-        other = Phrases.__new__(Phrases)
-        other.__dict__.update(self.__dict__)
-        return other
+    characters: int = 0
+    opened: bool = False
+    preamble: bool = False
+    refusal: bool = False
+    found: frozenset[str] = _NONE  #: groups with a phrase in the paragraph
+    telling: bool = False  #: the piece before, in this line, holds a telling word
+    closing: int = 0
+    closed_at: int = -1
+    answered_at: int = -1
 
     def read(self, piece: Piece) -> None:
-        start, self.characters = self.characters, self.characters + len(piece.text)
-        if piece.blank:
-            return
+        start = self.characters
+        self.characters += len(piece.text)
         if piece.starts_paragraph:
-            self.found = frozenset()
-        folded = (piece.context + piece.text).casefold()
+            self.found = _NONE
         if not self.opened:
-            self.opened = True
-            opening = folded.lstrip(" \n\r\t*#\"“'").replace("’", "'")
-            self.preamble = _PREAMBLE.match(opening) is not None
-            self.refusal = _REFUSAL.match(opening) is not None
-        if not _TELLING.isdisjoint(folded.split()):
-            self._find(_SPACED_PHRASE, folded, piece, start)
-        if not piece.text.isascii() and _UNSPACED.search(folded):
-            self._find(_UNSPACED_PHRASE, folded, piece, start)
+            self._read_opening(piece.text)
+        spaced = not _TELLING.isdisjoint(piece.words)
+        unspaced = not piece.text.isascii() and _UNSPACED.search(piece.text) is not None
+        if spaced or self.telling or unspaced:
+            folded = (piece.context + piece.text).casefold()
+            if spaced or self.telling:
+                self._find(_SPACED_PHRASE, folded, piece, start)
+            if unspaced:
+                self._find(_UNSPACED_PHRASE, folded, piece, start)
+        self.telling = spaced and not piece.ends_line  # the phrase may end in the next piece
+
+    def read_blank(self, text: str) -> None:
+        self.characters += len(text)
+
+    def _read_opening(self, text: str) -> None:
+        self.opened = True
+        opening = text.casefold().lstrip(" \n\r\t*#\"“'").replace("’", "'")
+        self.preamble = _PREAMBLE.match(opening) is not None
+        self.refusal = _REFUSAL.match(opening) is not None
 
     def _find(self, pattern: re.Pattern[str], folded: str, piece: Piece, start: int) -> None:
         seen = len(piece.context.casefold())

@@ -7,7 +7,7 @@ in which the text came, takes time in proportion to the text, and needs no more 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from endcast.predictors.text.line_heads import LineHead
 
@@ -17,22 +17,19 @@ PIECE = 128
 CONTEXT = 40
 
 
-class Piece(NamedTuple):
-    """A stretch of one line; ``text`` ends with the newline where the line ends."""
+@dataclass(slots=True)
+class Piece:
+    """A stretch of one line with something in it; ``text`` ends with the newline where the line ends."""
 
     text: str
     context: str  #: what precedes it in its line, the last ``CONTEXT`` characters
-    head: LineHead  #: what kind of line it belongs to
+    words: list[str]  #: what white space sets apart in ``text``, casefolded
+    head: LineHead  #: how the line that it belongs to begins
     starts_line: bool
-    ends_line: bool
-    blank: bool  #: nothing but white space
+    starts_text: bool  #: the first piece of its line that is not blank
     starts_paragraph: bool  #: the first text after a blank line, or of all
+    ends_line: bool
     in_code: bool  #: inside a code fence, or one of its two lines
-
-    @property
-    def body(self) -> int:
-        """Where its text begins, after a list marker or heading sign."""
-        return self.head.body if self.starts_line else 0
 
 
 def split_pieces(text: str) -> tuple[list[str], str]:

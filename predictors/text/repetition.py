@@ -15,7 +15,7 @@ SHORTEST_LINE = 12
 #: Characters of which an earlier copy makes a loop.
 _LOOP = 32
 #: Stretches of the last ``_PROBED`` characters that are looked for in what precedes them.
-_PROBE, _STRIDE, _PROBED = 12, 16, 192
+_PROBE, _STRIDE, _PROBED = 16, 28, 128
 _LAST_WORDS = 160
 
 COLUMNS = (

@@ -16,28 +16,39 @@ _ABUGIDAS = "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"
 _NO_IDEOGRAPH = re.compile(f"[^{_IDEOGRAPHS}]+")
 _NO_ABUGIDA = re.compile(f"[^{_ABUGIDAS}]+")
 _UNSPACED = re.compile(f"[{_IDEOGRAPHS}{_ABUGIDAS}\u3000-\u303f\uff00-\uff0f\uff1a-\uff20]+")
-_ENDING = re.compile(
+_STOPS = ".!?"
+_ONE_STOP = frozenset(_STOPS)
+_CLOSERS = "\"')]*_`"
+_ANY_END = re.compile(
     r"""[.!?…]++["'”’»)\]*_`]*+(?:\s++|$)"""
     r"""|[。！？．｡؟।॥۔։።။។།]++["'”’»」』）)\]*_]*+\s*+"""
     r"""|(?<=[\u0e00-\u0eff])\s++"""
 )
 
 
-def count_unspaced(text: str) -> int:
-    """Characters of scripts that are written without spaces between words."""
+def count_unspaced(text: str) -> tuple[int, int]:
+    """Ideographs and kana of ``text``, and its characters of Thai and the like: scripts without spaces."""
     if text.isascii():
-        return 0
-    return len(_NO_IDEOGRAPH.sub("", text)) + len(_NO_ABUGIDA.sub("", text))
+        return 0, 0
+    return len(_NO_IDEOGRAPH.sub("", text)), len(_NO_ABUGIDA.sub("", text))
 
 
-def count_words(text: str) -> float:
-    """Words of ``text``: those between spaces, or by characters where there are no spaces (a multiple of 1/4)."""
-    if text.isascii():
-        return len(text.split())
-    words = len(_NO_IDEOGRAPH.sub("", text)) + len(_NO_ABUGIDA.sub("", text)) / 4
-    return words + len((_UNSPACED.sub(" ", text) if words else text).split())
+def count_spaced(text: str) -> int:
+    """Words of ``text`` in scripts that set them apart."""
+    return len(_UNSPACED.sub(" ", text).split())
+
+
+def ascii_sentences(words: list[str], first: int) -> tuple[int, str]:
+    """How many of ``words[first:]``, all ASCII, end a sentence, closing quotes aside, and the last that does."""
+    count, last = 0, ""
+    for word in words[first:]:
+        end = word[-1]
+        if end in _STOPS or (end in _CLOSERS and word.rstrip(_CLOSERS)[-1:] in _ONE_STOP):
+            count += 1
+            last = word
+    return count, last
 
 
 def sentence_ends(text: str, start: int = 0) -> list[int]:
     """Where the sentences that end in ``text[start:]`` end: the index after the stop, closing quotes and spaces."""
-    return [match.end() for match in _ENDING.finditer(text, start)]
+    return [match.end() for match in _ANY_END.finditer(text, start)]

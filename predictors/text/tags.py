@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from math import log1p, nan
 
 from endcast.predictors.text.pieces import Piece
+from endcast.predictors.text.state import State
 
 #: What begins and ends a thinking section, as reasoning models and their chat templates write it.
 THINKING_BEGINS = (
@@ -31,9 +33,6 @@ TOOL_ENDS = (
 _VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]
 )
-#: No deeper nesting, and no more tool calls, are told apart.
-MOST_DEEP = 50
-
 COLUMNS = (
     "tag_depth",
     "tags_closed",  # log
@@ -53,8 +52,8 @@ def _any_of(markers: tuple[str, ...]) -> str:
 
 
 _MARKER = re.compile(
-    f"(?P<think>{_any_of(THINKING_BEGINS)})|(?P<answer>{_any_of(THINKING_ENDS)})"
-    f"|(?P<call>{_any_of(TOOL_BEGINS)})|(?P<called>{_any_of(TOOL_ENDS)})"
+    rf"(?=[<\[{{◁])(?:(?P<think>{_any_of(THINKING_BEGINS)})|(?P<answer>{_any_of(THINKING_ENDS)})"
+    f"|(?P<call>{_any_of(TOOL_BEGINS)})|(?P<called>{_any_of(TOOL_ENDS)}))"
 )
 _TAG = re.compile(r"<(?P<closes>/?)(?P<name>[A-Za-z][\w.:-]{0,30})[\s/>]|(?P<empty>/>)")
 
@@ -64,19 +63,14 @@ def has_markers(text: str) -> bool:
     return "<" in text or ">" in text or "{" in text or "[" in text or "◁" in text
 
 
-class Tags:
+@dataclass(slots=True)
+class Tags(State):
     """Depth of HTML and XML elements."""
 
-    def __init__(self) -> None:
-        self.depth = 0
-        self.closed = 0
-        self.root = ""
-        self.last_closed = ""
-
-    def copy(self) -> Tags:
-        other = Tags.__new__(Tags)
-        other.__dict__.update(self.__dict__)
-        return other
+    depth: int = 0
+    closed: int = 0
+    root: str = ""
+    last_closed: str = ""
 
     def read(self, piece: Piece) -> None:
         if "<" not in piece.text and ">" not in piece.text:
@@ -98,30 +92,25 @@ class Tags:
 
     def values(self) -> tuple[float, ...]:
         return (
-            min(self.depth, MOST_DEEP),
+            log1p(self.depth),
             log1p(self.closed),
             float(self.root != "" and self.root == self.last_closed),
         )
 
 
-class Sections:
+@dataclass(slots=True)
+class Sections(State):
     """Thinking sections and tool calls. The text before a closing tag that nothing opened was thinking."""
 
-    def __init__(self) -> None:
-        self.characters = 0
-        self.thinking = False
-        self.thoughts = 0  #: complete thinking sections
-        self.thinking_from = 0
-        self.thought = 0
-        self.answer_from = 0
-        self.tool = False
-        self.tools = 0
-        self.tool_at = -1
-
-    def copy(self) -> Sections:
-        other = Sections.__new__(Sections)
-        other.__dict__.update(self.__dict__)
-        return other
+    characters: int = 0
+    thinking: bool = False
+    thoughts: int = 0  #: complete thinking sections
+    thinking_from: int = 0
+    thought: int = 0
+    answer_from: int = 0
+    tool: bool = False
+    tools: int = 0
+    tool_at: int = -1
 
     def read(self, text: str, context: str) -> int:
         """Read a piece; the index in ``text`` after the last thinking section that closed in it, or 0."""
@@ -153,10 +142,10 @@ class Sections:
         since = self.characters
         return (
             float(self.thinking),
-            min(self.thoughts, MOST_DEEP),
+            log1p(self.thoughts),
             log1p(self.thought + (since - self.thinking_from if self.thinking else 0)),
             log1p(since - self.answer_from) if self.thoughts and not self.thinking else nan,
             float(self.tool),
-            min(self.tools, MOST_DEEP),
+            log1p(self.tools),
             nan if self.tool_at < 0 else log1p(since - self.tool_at),
         )
