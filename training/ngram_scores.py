@@ -29,8 +29,6 @@ PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 CHOICE_ROWS, CHOICE_FOLDS = 20_000, 3
 #: Steps of a fit, at most.
 STEPS = 100
-#: Rounds in which effects of prompts and of models are told apart; a model's effect is shrunk as if by so many zeros.
-ROUNDS, HABIT_PRIOR = 10, 5.0
 
 
 def fit_ngram_score(
@@ -75,27 +73,6 @@ def shuffled(group: npt.NDArray[np.integer[Any]], seed: int) -> IntArray:
         raise TrainingError("a score of words needs at least two texts to learn from", hint="Train on more requests")
     place: IntArray = np.random.default_rng(seed).permutation(len(names))[index].astype(np.int64)
     return place
-
-
-def prompt_targets(
-    log_lengths: npt.NDArray[np.floating[Any]],
-    models: Sequence[str | None] | None,
-    group: npt.NDArray[np.integer[Any]],
-) -> tuple[FloatArray, FloatArray]:
-    """What a prompt's text can tell of lengths: for each group its mean log length with the models' own habits taken out.
-
-    ``log_lengths`` (n,), ``models`` (n,) names or ``None`` if unknown, ``group`` (n,) numbers 0 … G−1, none left out. Returns
-    (G,) targets around the overall mean, and (G,) weights ≤ 1 that grow with the answers: a mean of many tells the
-    prompt's share, one answer tells it with the noise of a single answer.
-    """
-    y = np.asarray(log_lengths, dtype=np.float64)
-    _, model = np.unique([name or "" for name in models] if models else np.zeros(len(y)), return_inverse=True)
-    answers = np.bincount(group).astype(np.float64)
-    habit, prompt, mean = np.zeros(int(model.max()) + 1), np.zeros(len(answers)), float(y.mean())
-    for _ in range(ROUNDS):  # by turns, as not every model need have answered every prompt
-        prompt = np.bincount(group, y - mean - habit[model]) / answers
-        habit = np.bincount(model, y - mean - prompt[group]) / (np.bincount(model) + HABIT_PRIOR)
-    return mean + prompt, answers / (answers + 1.0)
 
 
 def _check(y: FloatArray, w: FloatArray, kind: Kind, *others: int) -> None:

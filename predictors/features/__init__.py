@@ -12,6 +12,8 @@ FEATURES: Registry[Callable[[IntervalGrid], FeatureGroup]] = Registry(
     "feature group",
     (
         ("prompt_size", f"{_HERE}.prompt_size:PromptSize"),
+        ("prompt_cues", f"{_HERE}.prompt_cues:PromptCues"),
+        ("prompt_score", f"{_HERE}.prompt_score:PromptScore"),
         ("parameters", f"{_HERE}.parameters:Parameters"),
         ("clock", f"{_HERE}.clock:Clock"),
         ("same_size", f"{_HERE}.by_key:same_size"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from zlib import crc32
@@ -37,7 +37,7 @@ _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3
 _NUMBER = ("", "0", "00", "000")
 _TAIL_TOKEN = re.compile(rf"\n+|\d+|[\w{MARKS}]+|[^\w\s]")
 #: Where a gram stood tells it from the same words elsewhere: start values of the hash.
-_ANYWHERE, _LAST, _BEFORE_LAST, _THIRD_LAST, _ENDING, _HEAD, _FIRST = range(7)
+_ANYWHERE, _LAST, _BEFORE_LAST, _THIRD_LAST, _ENDING, _HEAD, _FIRST, _MARK = range(8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +59,11 @@ def hashed(text: str, bits: int = PROMPT_BITS) -> Grams:
     pairs = [crc32(word, mark ^ 0x5BD1E995) for mark, word in zip(marks, words[1:], strict=False)]
     first = [crc32(word, _FIRST) for word in words[:2]]
     return _distinct([*marks, *pairs, *first], bits)
+
+
+def hashed_marks(marks: Iterable[str], bits: int) -> Grams:
+    """(k,) grams of marks: whatever else is told of a text, never taken for its words."""
+    return _distinct([crc32(mark.encode(), _MARK) for mark in marks], bits)
 
 
 def hashed_tail(tail: str, line_head: str, bits: int = TAIL_BITS) -> Grams:

@@ -24,8 +24,7 @@ def said_last(request: Request) -> str | None:
     there is neither prompt nor message. Messages of no known shape hold no text."""
     if request.messages is None:
         return request.prompt
-    message = _last_of_user(request.messages)
-    return None if message is None else message_text(message)
+    return message_text(_last_of_user(request.messages)) if request.messages else None
 
 
 def prompt_text(request: Request) -> str | None:
@@ -48,6 +47,6 @@ def role_of(message: object) -> str | None:
     return role if isinstance(role, str) else None
 
 
-def _last_of_user(messages: tuple[Mapping[str, Any], ...]) -> Mapping[str, Any] | None:
+def _last_of_user(messages: tuple[Mapping[str, Any], ...]) -> Mapping[str, Any]:
     said = (message for message in reversed(messages) if role_of(message) == "user")
-    return next(said, messages[-1] if messages else None)
+    return next(said, messages[-1])
