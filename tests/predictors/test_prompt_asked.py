@@ -25,7 +25,7 @@ def stated(text: str | None) -> dict[str, float | bool]:
     return {name: value for name, value in asdict(asked_for(text)).items() if value and not math.isnan(value)}
 
 
-NUMBERS = {
+NUMBERS: dict[str, list[tuple[str, str, float | None]]] = {
     "English": [
         ("Name 10 rivers", "items", 10),
         ("give me five more examples", "items", 5),

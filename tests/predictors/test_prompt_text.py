@@ -90,7 +90,12 @@ def test_what_is_remembered_is_read_once() -> None:
 @pytest.mark.parametrize("more", [0, 5])
 def test_what_is_remembered_is_bounded(more: int) -> None:
     read: list[str] = []
-    remembered = Remembered(lambda kept, characters: read.append(kept) or characters)
+
+    def note(kept: str, characters: int) -> int:
+        read.append(kept)
+        return characters
+
+    remembered = Remembered(note)
     for number in range(MOST_TEXTS + more):
         remembered(str(number))
     remembered("0")
