@@ -54,6 +54,7 @@ _NUMBERING = re.compile(
 _WORD_NUMBER = re.compile(r"(?P<word>[^\W\d_]{1,12})[ ]?(?P<digits>\d{1,3})(?!\d|[.,]\d)")
 _HEADING = re.compile(r"#{1,6}[ \t]+(?:\*\*)?")
 _BULLET = re.compile(r"[-*+–—](?:[ \t]|\r?\n)[ \t]*|[•・‣◦●○▪■◆◇►▶➢➤✓✔✅☑⁃∙·]\s*")
+_AFTER_LETTER = frozenset(".)")
 _LETTER = re.compile(r"[a-hA-H][.)][ \t]")
 _LABEL = re.compile(r"\*\*[^*\n]{1,60}(?:\*\*[ ]?[:：]|[:：]\*\*)(?=[ \t\w])")
 _BOLD_LINE = re.compile(r"(\*\*|__)[^*_\n]{1,100}\1:?\s*\n")
@@ -69,7 +70,8 @@ def _han_number(text: str) -> int:
 
 def _numbering(text: str, start: int) -> tuple[int, int] | None:
     """The number that ``text`` has at ``start`` as an item of a list, and the index after it."""
-    match = _NUMBERING.match(text, start)
+    spelled = "a" <= text[start : start + 1].lower() <= "z"
+    match = None if spelled else _NUMBERING.match(text, start)
     if match is None:
         match = _WORD_NUMBER.match(text, start)
         if match is None or match["word"].casefold() not in ITEM_WORDS:
@@ -99,8 +101,8 @@ def line_head(text: str) -> LineHead:
     number = _numbering(text, indent)
     if number:
         return LineHead(Kind.NUMBERED, number[0], indent, number[1])
-    letter = _LETTER.match(text, indent)
-    return LineHead(Kind.BULLET, 0, indent, letter.end()) if letter else LineHead(Kind.TEXT, 0, indent, indent)
+    lettered = text[indent + 1 : indent + 2] in _AFTER_LETTER and _LETTER.match(text, indent)
+    return LineHead(Kind.BULLET, 0, indent, indent + 2) if lettered else LineHead(Kind.TEXT, 0, indent, indent)
 
 
 def _marked(text: str, indent: int, first: str) -> LineHead:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import log1p, nan
-from typing import Self
 
-from endcast.predictors.text.line_heads import Kind
-from endcast.predictors.text.parts import Parts
+from endcast.predictors.text.line_heads import Kind, LineHead
+from endcast.predictors.text.parts import NO_PARTS, Parts
 from endcast.predictors.text.pieces import Piece
 from endcast.predictors.text.state import State
 
@@ -59,37 +58,23 @@ class Outline(State):
     nested_before: int = 0
     after_list: int = 0
     after_paragraphs: int = 0
-    after_blank: bool = False
+    after_blank: bool = False  #: there was a blank line since the last item
     rows: int = 0
-    after_table: int = 0
+    table_at: int = 0  #: where the last table row ends
     kind: Kind = Kind.BLANK
     indent: int = 0
-    items: Parts = field(default_factory=Parts)
-    bullet_items: Parts = field(default_factory=Parts)
-    sections: Parts = field(default_factory=Parts)
-
-    def copy(self) -> Self:
-        other = State.copy(self)
-        other.items = self.items.copy()
-        other.bullet_items = self.bullet_items.copy()
-        other.sections = self.sections.copy()
-        return other
+    items: Parts = NO_PARTS
+    bullet_items: Parts = NO_PARTS
+    sections: Parts = NO_PARTS
 
     def read(self, piece: Piece) -> None:
-        size = len(piece.text)
         if piece.starts_text and not piece.in_code:
-            self._begin_line(piece)
-        self.items.current += size
-        self.bullet_items.current += size
-        self.sections.current += size
-        if self.kind is not Kind.TABLE:
-            self.after_table += size
+            self._begin_line(piece.head, piece.start)
+        if self.kind is Kind.TABLE:
+            self.table_at = piece.end
         if self.after_blank and self._outside_items(piece):
-            self.after_list += size
+            self.after_list += piece.end - piece.start
             self.after_paragraphs += piece.starts_paragraph
-
-    def read_blank_line(self) -> None:
-        self.after_blank = True
 
     def _outside_items(self, piece: Piece) -> bool:
         """Whether a piece after a blank line belongs to no item: not indented, and neither item, table nor code."""
@@ -97,78 +82,76 @@ class Outline(State):
             return False
         return bool(self.items.begun or self.bullet_items.begun)
 
-    def _begin_line(self, piece: Piece) -> None:
-        head = piece.head
+    def _begin_line(self, head: LineHead, at: int) -> None:
         kind, before = head.kind, self.kind
         self.kind, self.indent = kind, head.indent
         if kind is Kind.TEXT:
             return
         if kind is Kind.HEADING:
-            self.sections.begin()
+            self.sections = self.sections.begin(at)
             self.bullets = 0
         if head.number or kind is Kind.NUMBERED:
-            self._begin_number(head.number, head.indent)
+            self._begin_number(head.number, head.indent, at)
         elif kind is Kind.BULLET:
-            self._begin_bullet()
+            self._begin_bullet(at)
         elif kind is Kind.TABLE:
             self.rows = self.rows + 1 if before is Kind.TABLE else 1
-            self.after_table = 0
         if head.number or kind in _ITEM_KINDS:
             self.after_list = self.after_paragraphs = 0
             self.after_blank = False
 
-    def _begin_number(self, number: int, indent: int) -> None:
+    def _begin_number(self, number: int, indent: int, at: int) -> None:
         if self.lists and indent >= self.list_indent + 2:  # a list inside an item
             self.nested += 1
             return
         if not self.lists or number < self.label or (number == self.label and self.after_list):
             self.lists += 1
-            self.items = Parts()
+            self.items = NO_PARTS
             self.number = self.label = self.nested = self.nested_before = 0
             self.list_indent = indent
         self.nested_before += self.nested
         self.nested = self.bullets = 0
-        self.items.begin()
+        self.items = self.items.begin(at)
         # "1." on every line, and a number out of sequence, count on
         self.number = number if self.number < number <= self.number + MOST_SKIPPED else self.number + 1
         self.label = number
 
-    def _begin_bullet(self) -> None:
+    def _begin_bullet(self, at: int) -> None:
         if self.after_list:
             self.bullets = 0
             if not self.lists:
-                self.bullet_items = Parts()
+                self.bullet_items = NO_PARTS
         self.bullets += 1
         self.nested += 1
-        self.bullet_items.begin()
+        self.bullet_items = self.bullet_items.begin(at)
 
-    def values(self) -> tuple[float, ...]:
-        reached = self.number or self.bullets
-        listed = bool(self.items.begun or self.bullet_items.begun)
+    def values(self, at: int) -> tuple[float, ...]:
+        """Values of ``COLUMNS`` for a text of ``at`` characters."""
+        items, bullets, sections, kind = self.items, self.bullet_items, self.sections, self.kind
         return (
-            log1p(reached),
+            log1p(self.number or self.bullets),
             log1p(self.lists),
             log1p(self.number),
-            self.items.log_mean,
-            log1p(self.items.current) if self.items.begun else nan,
-            self.items.relative,
+            items.log_mean(),
+            items.log_length(at),
+            items.relative(at),
             log1p(self.bullets),
-            log1p(self.bullet_items.begun),
-            self.bullet_items.log_mean,
-            self.bullet_items.relative,
+            log1p(bullets.begun),
+            bullets.log_mean(),
+            bullets.relative(at),
             log1p(self.nested) if self.lists else 0.0,
-            log1p(self.nested_before / (self.items.begun - 1)) if self.items.begun > 1 else nan,
-            float(self.kind in _ITEM_KINDS),
-            float(listed and self.after_list > 0),
+            log1p(self.nested_before / (items.begun - 1)) if items.begun > 1 else nan,
+            float(kind in _ITEM_KINDS),
+            float(self.after_list > 0),
             log1p(self.after_list),
             log1p(self.after_paragraphs),
-            log1p(self.sections.begun),
-            float(self.kind is Kind.HEADING),
-            log1p(self.sections.current) if self.sections.begun else nan,
-            self.sections.log_mean,
-            self.sections.relative,
+            log1p(sections.begun),
+            float(kind is Kind.HEADING),
+            sections.log_length(at),
+            sections.log_mean(),
+            sections.relative(at),
             log1p(self.rows),
-            float(self.kind is Kind.TABLE),
-            log1p(self.after_table) if self.rows else nan,
+            float(kind is Kind.TABLE),
+            log1p(at - self.table_at) if self.rows else nan,
             log1p(self.indent),
         )

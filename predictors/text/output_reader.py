@@ -41,6 +41,7 @@ END_COLUMNS = (
     "comma_at_end",
 )
 _NOTHING_LEFT = (nan,) * len(LEFT_COLUMNS)
+_NO_PHRASES, _NO_JSON, _NO_TAGS, _NO_SECTIONS = Phrases(), Json(), Tags(), Sections()
 _CLOSING_MARKS = " \n\r\t\"'”’»」』）)*_`"
 _QUESTION, _COLON, _COMMA = frozenset("?？؟"), frozenset(":："), frozenset(",，、،")
 
@@ -85,11 +86,12 @@ class _Answer(State):
 
     prose: Prose = field(default_factory=Prose)
     outline: Outline = field(default_factory=Outline)
-    phrases: Phrases = field(default_factory=Phrases)
     fences: Fences = field(default_factory=Fences)
-    json: Json = field(default_factory=Json)
     delimiters: Delimiters = field(default_factory=Delimiters)
-    tags: Tags = field(default_factory=Tags)
+    phrases: Phrases = _NO_PHRASES
+    json: Json = _NO_JSON
+    tags: Tags = _NO_TAGS
+    characters: int = 0
     context: str = ""  #: the end of the current line so far
     head: LineHead = BLANK
     at_line_start: bool = True
@@ -98,79 +100,93 @@ class _Answer(State):
 
     def copy(self) -> Self:
         other = State.copy(self)
-        other.prose, other.outline, other.phrases = self.prose.copy(), self.outline.copy(), self.phrases.copy()
-        other.fences, other.json = self.fences.copy(), self.json.copy()
-        other.delimiters, other.tags = self.delimiters.copy(), self.tags.copy()
+        other.prose, other.outline = self.prose.copy(), self.outline.copy()
+        other.fences, other.delimiters = self.fences.copy(), self.delimiters.copy()
         return other
 
     def read(self, text: str) -> None:
         """Read one piece."""
-        starts, ends = self.at_line_start, text[-1] == "\n"
         if text.isspace():
-            self._read_blank(text, starts, ends)
+            self._read_blank(text)
         else:
-            starts_text = starts or self.head is BLANK
-            if starts_text:
-                self.head = line_head(text) if starts else PLAIN
-                self.fence_line = self.fences.switches(text, self.head.kind)
-            in_code = self.fence_line or bool(self.fences.marker)
-            paragraph, self.after_blank = self.after_blank, False
-            words = text.casefold().split()
-            piece = Piece(text, self.context, words, self.head, starts, starts_text, paragraph, ends, in_code)
-            if not self.fence_line:
-                self.fences.read(piece)
-            elif starts:
-                self.fences.switch(text)
-            self.prose.read(piece)
-            self.outline.read(piece)
-            self.phrases.read(piece)
-            self.json.read(piece)
-            self.delimiters.read(piece)
-            self.tags.read(piece)
-        self.at_line_start = ends
-        self.context = "" if ends else (self.context + text)[-CONTEXT:]
+            self._read_text(self._piece(text))
+        self.characters += len(text)
+        self.at_line_start = text[-1] == "\n"
+        self.context = "" if self.at_line_start else (self.context + text)[-CONTEXT:]
 
-    def _read_blank(self, text: str, starts: bool, ends: bool) -> None:
-        self.fences.read_blank(text, starts)
-        self.prose.read_blank(text)
-        self.phrases.read_blank(text)
-        if starts:
-            self.head = BLANK
-            self.fence_line = False
+    def _piece(self, text: str) -> Piece:
+        starts_text = self.at_line_start or self.head is BLANK
+        if starts_text:
+            self.head = line_head(text) if self.at_line_start else PLAIN
+            self.fence_line = self.fences.switches(text, self.head.kind)
+        in_code = self.fence_line or self.fences.marker != ""
+        start, words, ends = self.characters, text.casefold().split(), text[-1] == "\n"
+        return Piece(
+            text, start, start + len(text), self.context, words, self.head, starts_text, self.after_blank, ends, in_code
+        )
+
+    def _read_text(self, piece: Piece) -> None:
+        self.after_blank = False
+        if self.fence_line:
+            self.fences.switch(piece)
+        else:
+            self.fences.read(piece)
+        self.prose.read(piece)
+        self.outline.read(piece)
+        self.delimiters.read(piece)
+        self.phrases = self.phrases.read(piece)
+        self.json = self.json.read(piece)
+        self.tags = self.tags.read(piece)
+
+    def _read_blank(self, text: str) -> None:
+        ends = text[-1] == "\n"
+        self.prose.newlines += ends
+        if self.at_line_start:
+            self.head, self.fence_line = BLANK, False
             if ends and not self.fences.marker:
-                self.after_blank = True
-                self.outline.read_blank_line()
+                self.after_blank = self.outline.after_blank = True
 
     def values(self) -> list[float]:
+        at = self.characters
         return [
-            *self.prose.values(),
-            *self.outline.values(),
-            *self.phrases.values(),
-            *self.fences.values(),
+            *self.prose.values(at),
+            *self.outline.values(at),
+            *self.phrases.values(at),
+            *self.fences.values(at),
             *self.json.values(),
             *self.delimiters.values(),
             *self.tags.values(),
         ]
 
 
-@dataclass(slots=True)
-class _Reading(State):
+class _Reading:
     """All that has been read of an output. Where a thinking section closes, the answer starts anew."""
 
-    sections: Sections = field(default_factory=Sections)
-    answer: _Answer = field(default_factory=_Answer)
+    __slots__ = ("answer", "characters", "sections")
 
-    def copy(self) -> Self:
-        return type(self)(self.sections.copy(), self.answer.copy())
+    def __init__(self, answer: _Answer, sections: Sections = _NO_SECTIONS, characters: int = 0) -> None:
+        self.answer = answer
+        self.sections = sections
+        self.characters = characters
+
+    def and_then(self, text: str) -> _Reading:
+        """After one more piece; this reading stays as it is."""
+        other = _Reading(self.answer.copy(), self.sections, self.characters)
+        other.read(text)
+        return other
 
     def read(self, text: str) -> None:
         """Read one piece."""
-        start = self.sections.read(text, self.answer.context)
+        self.sections, start = self.sections.read(text, self.answer.context, self.characters)
+        self.characters += len(text)
         if start:
             self.answer = _Answer()
             text = text[start:]
         if text:
             self.answer.read(text)
+
+    def values(self) -> list[float]:
+        return [*self.answer.values(), *self.sections.values(self.characters)]
 
 
 class OutputReader:
@@ -180,7 +196,7 @@ class OutputReader:
 
     def __init__(self, asked: Asked = NOTHING_ASKED) -> None:
         self._asked = asked
-        self._reading = _Reading()
+        self._reading = _Reading(_Answer())
         self._lines = RepeatedLines()
         self._pending = ""  #: the piece that is not complete
         self._window = ""  #: the end of what precedes it
@@ -212,13 +228,11 @@ class OutputReader:
         """Values of ``COLUMNS`` for the text so far: NaN for unknown, else within ±1e5."""
         reading = self._reading
         if self._pending:
-            reading = reading.copy()
-            reading.read(self._pending)
+            reading = reading.and_then(self._pending)
         window = (self._window + self._pending)[-WINDOW:]
         return [
             *_left(self._asked, reading.answer),
-            *reading.answer.values(),
-            *reading.sections.values(),
+            *reading.values(),
             *repetition.repetition(window, self._lines),
             *_at_end(window),
         ]
@@ -246,7 +260,7 @@ def _left(asked: Asked, answer: _Answer) -> tuple[float, ...]:
         _difference(asked.sentences, written.sentences),
         _difference(asked.paragraphs, written.paragraphs.begun),
         _difference(asked.lines, written.lines.begun),
-        _log_difference(asked.characters, written.characters),
+        _log_difference(asked.characters, answer.characters),
     )
 
 

@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log1p, nan
-
-from endcast.predictors.text.state import State
+from typing import NamedTuple
 
 #: No relative length is larger.
 MOST_RELATIVE = 20.0
 
 
-@dataclass(slots=True)
-class Parts(State):
-    """Parts that follow one another; the last one is still being written. Lengths are in characters."""
+class Parts(NamedTuple):
+    """Parts that follow one another, the last one still being written. Places and lengths are in characters.
+
+    A part lasts until the next one begins, whatever stands between them.
+    """
 
     begun: int = 0
-    closed: int = 0  #: characters in all parts but the last
-    current: int = 0
-    previous: int = 0
+    first: int = 0  #: where the first one begins
+    last: int = 0  #: where the last one begins
+    previous: int = 0  #: length of the one before the last
 
-    def begin(self) -> None:
-        """The part before is complete; what is added from now on belongs to the next."""
-        if self.begun:
-            self.closed += self.current
-            self.previous = self.current
-        self.begun += 1
-        self.current = 0
+    def begin(self, at: int) -> Parts:
+        """These parts and one more that begins ``at``."""
+        if not self.begun:
+            return Parts(1, at, at)
+        return Parts(self.begun + 1, self.first, at, at - self.last)
 
-    @property
-    def mean(self) -> float:
-        """Mean length of the complete parts; NaN before there is one."""
-        return self.closed / (self.begun - 1) if self.begun > 1 else nan
-
-    @property
     def log_mean(self) -> float:
-        return log1p(self.closed / (self.begun - 1)) if self.begun > 1 else nan
+        """Log of one plus the mean length of the complete parts; NaN before there is one."""
+        begun, first, last, _ = self
+        return log1p((last - first) / (begun - 1)) if begun > 1 else nan
 
-    @property
-    def relative(self) -> float:
-        """Length of the part being written over the mean of those complete; NaN before there is one."""
-        if self.begun < 2:
+    def log_length(self, at: int) -> float:
+        """Log of one plus the length of the last part, written up to ``at``; NaN before there is one."""
+        return log1p(at - self.last) if self.begun else nan
+
+    def relative(self, at: int) -> float:
+        """Length of the last part over the mean of those complete; NaN before there is one."""
+        begun, first, last, _ = self
+        if begun < 2:
             return nan
-        return min(self.current * (self.begun - 1) / max(self.closed, 1), MOST_RELATIVE)
+        return min((at - last) * (begun - 1) / max(last - first, 1), MOST_RELATIVE)
+
+
+NO_PARTS = Parts()

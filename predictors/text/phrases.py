@@ -7,11 +7,10 @@ does not depend on how much of a longer phrase has been written.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import log1p, nan
+from typing import NamedTuple
 
 from endcast.predictors.text.pieces import Piece
-from endcast.predictors.text.state import State
 
 CONCLUSIONS = (
     "in conclusion|to conclude|in summary|to summarize|to summarise|to sum up|summing up|overall,|ultimately,|in short,|"
@@ -77,7 +76,11 @@ COLUMNS = (
     "preamble",  # it opened with one
     "refusal",  # it opened with one
 )
-_NONE: frozenset[str] = frozenset()
+#: Words too common to tell that a phrase may be there.
+_COMMON = frozenset(
+    ["that", "have", "these", "help", "would", "all", "need", "find", "with", "what", "for", "you", "if"]
+)
+_NONE_FOUND = (0.0,) * len(GROUPS)
 _MARKS = ",.:;!?"
 _CLOSING = ("conclusion", "offer", "sign_off")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
@@ -94,98 +97,112 @@ def _alternatives(phrases: list[str]) -> str:
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
-def _finder(unspaced: bool) -> re.Pattern[str]:
-    """Finds the phrases of the scripts written without spaces, or those of all others at the start of a word."""
+def _unspaced_finder() -> re.Pattern[str]:
+    """Finds the phrases of the scripts written without spaces."""
     groups = []
     for name, phrases in GROUPS.items():
-        chosen = [phrase for phrase in phrases.casefold().split("|") if bool(_UNSPACED.search(phrase)) == unspaced]
+        chosen = [phrase for phrase in phrases.casefold().split("|") if _UNSPACED.search(phrase)]
         groups.append(f"(?P<{name}>{_alternatives(chosen)})")
-    return re.compile(("" if unspaced else r"(?<!\w)") + f"(?:{'|'.join(groups)})")
+    return re.compile("|".join(groups))
 
 
-#: Words too common to tell that a phrase may be there.
-_COMMON = frozenset(
-    ["that", "have", "these", "help", "would", "all", "need", "find", "with", "what", "for", "you", "if"]
-)
+def _by_telling_word() -> dict[str, tuple[tuple[str, str], ...]]:
+    """The other phrases and their groups, by their longest rare word with each mark that may follow it.
+
+    A text that holds none of these words holds no phrase: most text.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for group, phrases in GROUPS.items():
+        for phrase in phrases.casefold().split("|"):
+            if _UNSPACED.search(phrase):
+                continue
+            words = phrase.split()
+            telling = max([word for word in words if word not in _COMMON] or words, key=len)
+            bare = telling.rstrip(_MARKS)
+            for word in {telling, bare, *(bare + mark for mark in _MARKS)}:
+                found.setdefault(word, []).append((phrase, group))
+    return {word: tuple(phrases) for word, phrases in found.items()}
 
 
-def _telling_words() -> frozenset[str]:
-    """For each phrase its longest rare word, with what may follow it: a text without any of them has no phrase."""
-    telling = set()
-    for phrase in "|".join(GROUPS.values()).casefold().split("|"):
-        words = phrase.split()
-        telling.add(max([word for word in words if word not in _COMMON] or words, key=len))
-    bare = {word.rstrip(_MARKS) for word in telling}
-    return frozenset(telling | {word + mark for word in bare for mark in ("", *_MARKS)})
-
-
-_SPACED_PHRASE = _finder(unspaced=False)
-_UNSPACED_PHRASE = _finder(unspaced=True)
-_TELLING = _telling_words()
+_TELLING = _by_telling_word()
+_TELLING_WORDS = frozenset(_TELLING)
+_UNSPACED_PHRASE = _unspaced_finder()
 _PREAMBLE = re.compile(_alternatives(PREAMBLES.casefold().split("|")))
 _REFUSAL = re.compile(_alternatives(REFUSALS.casefold().split("|")))
 
 
-@dataclass(slots=True)
-class Phrases(State):
-    """Which phrases the current paragraph holds, and how far back the last ones are."""
+def _spaced_phrases(piece: Piece) -> list[tuple[str, int]]:
+    """The groups of the phrases in a piece and its context, and where in the text they end, in this order."""
+    context = piece.context.casefold()
+    folded = context + piece.text.casefold()
+    offset = piece.start - len(context)
+    found = set()
+    for word in _TELLING_WORDS.intersection(piece.words) | _TELLING_WORDS.intersection(context.split()):
+        for phrase, group in _TELLING[word]:
+            at = folded.rfind(phrase)
+            if at >= 0 and not folded[at - 1 : at].isalnum():
+                found.add((at + len(phrase) + offset, group))
+    return [(group, at) for at, group in sorted(found)]
 
-    characters: int = 0
+
+def _unspaced_phrases(piece: Piece) -> list[tuple[str, int]]:
+    """The same for scripts written without spaces."""
+    context = piece.context.casefold()
+    offset = piece.start - len(context)
+    matches = _UNSPACED_PHRASE.finditer(context + piece.text.casefold())
+    return [(match.lastgroup or "", match.end() + offset) for match in matches]
+
+
+class Phrases(NamedTuple):
+    """Which phrases the current paragraph holds, and where the last ones end."""
+
     opened: bool = False
     preamble: bool = False
     refusal: bool = False
-    found: frozenset[str] = _NONE  #: groups with a phrase in the paragraph
+    found: frozenset[str] = frozenset()  #: groups with a phrase in the paragraph
     telling: bool = False  #: the piece before, in this line, holds a telling word
     closing: int = 0
     closed_at: int = -1
     answered_at: int = -1
 
-    def read(self, piece: Piece) -> None:
-        start = self.characters
-        self.characters += len(piece.text)
-        if piece.starts_paragraph:
-            self.found = _NONE
-        if not self.opened:
-            self._read_opening(piece.text)
-        spaced = not _TELLING.isdisjoint(piece.words)
-        unspaced = not piece.text.isascii() and _UNSPACED.search(piece.text) is not None
-        if spaced or self.telling or unspaced:
-            folded = (piece.context + piece.text).casefold()
-            if spaced or self.telling:
-                self._find(_SPACED_PHRASE, folded, piece, start)
-            if unspaced:
-                self._find(_UNSPACED_PHRASE, folded, piece, start)
-        self.telling = spaced and not piece.ends_line  # the phrase may end in the next piece
+    def read(self, piece: Piece) -> Phrases:
+        """After one more piece; itself where there is nothing to find, which is mostly."""
+        now = self if self.opened else self._opened(piece.text)
+        if now.found and piece.starts_paragraph:
+            now = now._replace(found=frozenset())
+        telling = not _TELLING_WORDS.isdisjoint(piece.words)
+        if telling or now.telling:
+            now = now._with(_spaced_phrases(piece), piece)
+            carried = telling and not piece.ends_line  # the phrase may end in the next piece
+            now = now if now.telling == carried else now._replace(telling=carried)
+        if not piece.text.isascii() and _UNSPACED.search(piece.text):
+            now = now._with(_unspaced_phrases(piece), piece)
+        return now
 
-    def read_blank(self, text: str) -> None:
-        self.characters += len(text)
-
-    def _read_opening(self, text: str) -> None:
-        self.opened = True
+    def _opened(self, text: str) -> Phrases:
         opening = text.casefold().lstrip(" \n\r\t*#\"“'").replace("’", "'")
-        self.preamble = _PREAMBLE.match(opening) is not None
-        self.refusal = _REFUSAL.match(opening) is not None
+        return Phrases(True, _PREAMBLE.match(opening) is not None, _REFUSAL.match(opening) is not None)
 
-    def _find(self, pattern: re.Pattern[str], folded: str, piece: Piece, start: int) -> None:
-        seen = len(piece.context.casefold())
-        for match in pattern.finditer(folded):
-            group = match.lastgroup
-            if group is None or match.end() <= seen:
-                continue
-            at = start + match.end() - seen
-            self.found |= {group}
+    def _with(self, phrases: list[tuple[str, int]], piece: Piece) -> Phrases:
+        now = self
+        for group, at in phrases:
+            if at <= piece.start:
+                continue  # it was found in the piece before
+            now = now._replace(found=now.found | {group})
             if group in _CLOSING:
-                self.closing += 1
-                self.closed_at = at
+                now = now._replace(closing=now.closing + 1, closed_at=at)
             elif group == "answer":
-                self.answered_at = at
+                now = now._replace(answered_at=at)
+        return now
 
-    def values(self) -> tuple[float, ...]:
+    def values(self, at: int) -> tuple[float, ...]:
+        """Values of ``COLUMNS`` for a text of ``at`` characters."""
+        found = self.found
         return (
-            *(float(group in self.found) for group in GROUPS),
+            *(_NONE_FOUND if not found else [float(group in found) for group in GROUPS]),
             log1p(self.closing),
-            nan if self.closed_at < 0 else log1p(max(self.characters - self.closed_at, 0)),
-            nan if self.answered_at < 0 else log1p(max(self.characters - self.answered_at, 0)),
+            nan if self.closed_at < 0 else log1p(max(at - self.closed_at, 0)),
+            nan if self.answered_at < 0 else log1p(max(at - self.answered_at, 0)),
             float(self.preamble),
             float(self.refusal),
         )

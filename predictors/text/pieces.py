@@ -22,10 +22,11 @@ class Piece:
     """A stretch of one line with something in it; ``text`` ends with the newline where the line ends."""
 
     text: str
+    start: int  #: characters before it
+    end: int  #: characters up to its end
     context: str  #: what precedes it in its line, the last ``CONTEXT`` characters
     words: list[str]  #: what white space sets apart in ``text``, casefolded
     head: LineHead  #: how the line that it belongs to begins
-    starts_line: bool
     starts_text: bool  #: the first piece of its line that is not blank
     starts_paragraph: bool  #: the first text after a blank line, or of all
     ends_line: bool

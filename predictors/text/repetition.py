@@ -15,8 +15,8 @@ SHORTEST_LINE = 12
 #: Characters of which an earlier copy makes a loop.
 _LOOP = 32
 #: Stretches of the last ``_PROBED`` characters that are looked for in what precedes them.
-_PROBE, _STRIDE, _PROBED = 16, 28, 128
-_LAST_WORDS = 160
+_PROBE, _STRIDE, _PROBED = 16, 32, 128
+_LAST_WORDS = 128
 
 COLUMNS = (
     "loop_period",  # log of the characters after which the end repeats exactly; 0 if it does not

@@ -17,13 +17,13 @@ _NO_IDEOGRAPH = re.compile(f"[^{_IDEOGRAPHS}]+")
 _NO_ABUGIDA = re.compile(f"[^{_ABUGIDAS}]+")
 _UNSPACED = re.compile(f"[{_IDEOGRAPHS}{_ABUGIDAS}\u3000-\u303f\uff00-\uff0f\uff1a-\uff20]+")
 _STOPS = ".!?"
-_ONE_STOP = frozenset(_STOPS)
-_CLOSERS = "\"')]*_`"
+_AFTER_STOP = re.compile(r"""["')\]*_`]*(?:\s+|$)""")
+_WIDE_STOPS = "。！？．｡؟।॥۔։።။។།"  # need no space after them
+_WIDE_CLOSERS = "」』）】"
 _ANY_END = re.compile(
-    r"""[.!?…]++["'”’»)\]*_`]*+(?:\s++|$)"""
-    r"""|[。！？．｡؟।॥۔։።။។།]++["'”’»」』）)\]*_]*+\s*+"""
-    r"""|(?<=[\u0e00-\u0eff])\s++"""
+    rf"""[{_STOPS}…{_WIDE_STOPS}]++["'”’»)\]*_`{_WIDE_CLOSERS}]*+(?:\s++|$|(?<=[{_WIDE_STOPS}{_WIDE_CLOSERS}]))"""
 )
+_THAI_END = re.compile(r"(?<=[\u0e00-\u0eff])\s+")
 
 
 def count_unspaced(text: str) -> tuple[int, int]:
@@ -38,17 +38,27 @@ def count_spaced(text: str) -> int:
     return len(_UNSPACED.sub(" ", text).split())
 
 
-def ascii_sentences(words: list[str], first: int) -> tuple[int, str]:
-    """How many of ``words[first:]``, all ASCII, end a sentence, closing quotes aside, and the last that does."""
-    count, last = 0, ""
-    for word in words[first:]:
-        end = word[-1]
-        if end in _STOPS or (end in _CLOSERS and word.rstrip(_CLOSERS)[-1:] in _ONE_STOP):
-            count += 1
-            last = word
-    return count, last
+def sentence_ends(text: str, start: int) -> tuple[int, int]:
+    """How many sentences end in ``text[start:]``, and how many characters follow the last end.
+
+    Closing quotes and white space after a stop belong to its sentence.
+    """
+    ends = _ascii_ends(text, start) if text.isascii() else _ends(text, start)
+    return len(ends), len(text) - max(ends) if ends else 0
 
 
-def sentence_ends(text: str, start: int = 0) -> list[int]:
-    """Where the sentences that end in ``text[start:]`` end: the index after the stop, closing quotes and spaces."""
-    return [match.end() for match in _ANY_END.finditer(text, start)]
+def _ascii_ends(text: str, start: int) -> list[int]:
+    ends = []
+    for stop in _STOPS:
+        at = text.find(stop, start)
+        while at >= 0:
+            after = _AFTER_STOP.match(text, at + 1)
+            if after:
+                ends.append(after.end())
+            at = text.find(stop, at + 1)
+    return ends
+
+
+def _ends(text: str, start: int) -> list[int]:
+    ends = [match.end() for match in _ANY_END.finditer(text, start)]
+    return ends + [match.end() for match in _THAI_END.finditer(text, start)]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import log1p, nan
+from typing import NamedTuple
 
 from endcast.predictors.text.pieces import Piece
-from endcast.predictors.text.state import State
 
 #: What begins and ends a thinking section, as reasoning models and their chat templates write it.
 THINKING_BEGINS = (
@@ -33,18 +32,23 @@ TOOL_ENDS = (
 _VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]
 )
-COLUMNS = (
-    "tag_depth",
+TAG_COLUMNS = (
+    "tag_depth",  # log
     "tags_closed",  # log
     "root_closed",  # the tag that closed last is the one that opened first
+)
+SECTION_COLUMNS = (
     "thinking_open",
-    "thinking_closed",
+    "thinking_closed",  # log of how often
     "thinking_length",  # log of the characters in the thinking sections
     "answer_length",  # log of the characters since the last one closed; NaN without one, or inside one
     "tool_open",
-    "tools_closed",
+    "tools_closed",  # log
     "since_tool",  # log of the characters since a tool call last began or ended; NaN without one
 )
+
+
+COLUMNS = (*TAG_COLUMNS, *SECTION_COLUMNS)
 
 
 def _any_of(markers: tuple[str, ...]) -> str:
@@ -63,8 +67,7 @@ def has_markers(text: str) -> bool:
     return "<" in text or ">" in text or "{" in text or "[" in text or "◁" in text
 
 
-@dataclass(slots=True)
-class Tags(State):
+class Tags(NamedTuple):
     """Depth of HTML and XML elements."""
 
     depth: int = 0
@@ -72,80 +75,72 @@ class Tags(State):
     root: str = ""
     last_closed: str = ""
 
-    def read(self, piece: Piece) -> None:
+    def read(self, piece: Piece) -> Tags:
+        """After one more piece; itself where there is no tag."""
         if "<" not in piece.text and ">" not in piece.text:
-            return
+            return self
+        now = self
         for match in _TAG.finditer(piece.context + piece.text):
             if match.end() > len(piece.context):
-                self._read_tag(match["name"] or "", bool(match["closes"] or match["empty"]))
+                now = now._after(match["name"] or "", bool(match["closes"] or match["empty"]))
+        return now
 
-    def _read_tag(self, name: str, closes: bool) -> None:
+    def _after(self, name: str, closes: bool) -> Tags:
         if name.lower() in _VOID:
-            return
+            return self
         if not closes:
-            self.root = self.root or name
-            self.depth += 1
-        elif self.depth:
-            self.depth -= 1
-            self.closed += 1
-            self.last_closed = name or self.last_closed
+            return self._replace(depth=self.depth + 1, root=self.root or name)
+        if not self.depth:
+            return self
+        return self._replace(depth=self.depth - 1, closed=self.closed + 1, last_closed=name or self.last_closed)
 
     def values(self) -> tuple[float, ...]:
-        return (
-            log1p(self.depth),
-            log1p(self.closed),
-            float(self.root != "" and self.root == self.last_closed),
-        )
+        """Values of ``TAG_COLUMNS``."""
+        return (log1p(self.depth), log1p(self.closed), float(self.root != "" and self.root == self.last_closed))
 
 
-@dataclass(slots=True)
-class Sections(State):
+class Sections(NamedTuple):
     """Thinking sections and tool calls. The text before a closing tag that nothing opened was thinking."""
 
-    characters: int = 0
     thinking: bool = False
-    thoughts: int = 0  #: complete thinking sections
     thinking_from: int = 0
-    thought: int = 0
+    thoughts: int = 0  #: complete thinking sections
+    thought: int = 0  #: characters in them
     answer_from: int = 0
     tool: bool = False
-    tools: int = 0
+    tools: int = 0  #: complete tool calls
     tool_at: int = -1
 
-    def read(self, text: str, context: str) -> int:
-        """Read a piece; the index in ``text`` after the last thinking section that closed in it, or 0."""
-        start = self.characters
-        self.characters += len(text)
+    def read(self, text: str, context: str, start: int) -> tuple[Sections, int]:
+        """After a piece at ``start``, and the index in ``text`` after the last thinking section that closed, or 0."""
         if not has_markers(text):
-            return 0
-        answer = 0
+            return self, 0
+        now, answer = self, 0
         for match in _MARKER.finditer(context + text):
             end = match.end() - len(context)
             if end > 0:
-                self._read_marker(match.lastgroup or "", start + end)
+                now = now._after(match.lastgroup or "", start + end)
                 answer = end if match.lastgroup == "answer" else answer
-        return answer
+        return now, answer
 
-    def _read_marker(self, group: str, at: int) -> None:
-        if group == "think" and not self.thinking:
-            self.thinking, self.thinking_from = True, at
-        elif group == "answer":
-            self.thought += at - (self.thinking_from if self.thinking else self.answer_from)
-            self.thinking, self.answer_from = False, at
-            self.thoughts += 1
-        elif group in ("call", "called"):
-            self.tools += group == "called" and self.tool
-            self.tool = group == "call"
-            self.tool_at = at
+    def _after(self, marker: str, at: int) -> Sections:
+        if marker == "think":
+            return self if self.thinking else self._replace(thinking=True, thinking_from=at)
+        if marker == "answer":
+            thought = at - (self.thinking_from if self.thinking else self.answer_from)
+            total = self.thought + thought
+            return self._replace(thinking=False, thoughts=self.thoughts + 1, thought=total, answer_from=at)
+        complete = marker == "called" and self.tool
+        return self._replace(tool=marker == "call", tools=self.tools + complete, tool_at=at)
 
-    def values(self) -> tuple[float, ...]:
-        since = self.characters
+    def values(self, at: int) -> tuple[float, ...]:
+        """Values of ``SECTION_COLUMNS`` for a text of ``at`` characters."""
         return (
             float(self.thinking),
             log1p(self.thoughts),
-            log1p(self.thought + (since - self.thinking_from if self.thinking else 0)),
-            log1p(since - self.answer_from) if self.thoughts and not self.thinking else nan,
+            log1p(self.thought + (at - self.thinking_from if self.thinking else 0)),
+            log1p(at - self.answer_from) if self.thoughts and not self.thinking else nan,
             float(self.tool),
             log1p(self.tools),
-            nan if self.tool_at < 0 else log1p(since - self.tool_at),
+            nan if self.tool_at < 0 else log1p(at - self.tool_at),
         )
