@@ -20,6 +20,10 @@ from endcast.predictors.text.prompt_text import said_last
 from endcast.predictors.text.remembered import Remembered
 from endcast.types import Request
 
+#: Scores are told to this step. Exact ones would be a name for each prompt: where many models answer one prompt, trees
+#: then learn the prompts by heart instead of what scores mean.
+STEP = 0.2
+
 
 def grams_of(request: Request) -> Grams | None:
     """(k,) hashed words of the text that the answer is to; ``None`` where there is no text."""
@@ -28,7 +32,7 @@ def grams_of(request: Request) -> Grams | None:
 
 
 class PromptScore(Stateless):
-    """One column: the expected log output length by the prompt's words; NaN without a text or a table."""
+    """One column: the expected log output length by the prompt's words, in steps; NaN without a text or a table."""
 
     name = "prompt_score"
     columns = ("score",)
@@ -50,8 +54,9 @@ class PromptScore(Stateless):
 
     @staticmethod
     def raw_from_scores(scores: npt.ArrayLike) -> Float32Array:
-        """(n, 1) raw rows of scores (n,): training puts out-of-fold scores in the place of what ``collect`` gives."""
-        return np.asarray(scores, dtype=np.float32).reshape(-1, 1)
+        """(n, 1) raw rows of scores (n,), rounded to ``STEP``: training puts out-of-fold scores in the place of what
+        ``collect`` gives."""
+        return (np.round(np.asarray(scores, dtype=np.float64) / STEP) * STEP).astype(np.float32).reshape(-1, 1)
 
     def transform(self, raw: Float32Array) -> Columns:
         """The score as it is."""
