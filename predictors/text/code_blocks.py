@@ -13,7 +13,6 @@ from endcast.predictors.text.state import State
 
 FENCE_COLUMNS = (
     "fence_open",
-    "fence_lines",  # log of the lines in the open fence
     "fence_length",  # log of its characters
     "fences_closed",  # log
     "fence_previous",  # log of the characters in the last complete fence
@@ -43,7 +42,6 @@ class Fences(State):
     closed_at: int = 0
     closed: int = 0
     previous: int = 0  #: characters in the last complete one
-    lines: int = 0
     depth: int = 0
     indent: int = 0
 
@@ -65,7 +63,7 @@ class Fences(State):
         else:
             self.marker = piece.text.lstrip()[:3]
             self.opened_at = piece.end
-            self.lines = self.depth = self.indent = 0
+            self.depth = self.indent = 0
 
     def read(self, piece: Piece) -> None:
         """A piece of any other line."""
@@ -73,7 +71,6 @@ class Fences(State):
             return
         text = piece.text
         if piece.starts_text:
-            self.lines += 1
             self.indent = piece.head.indent
         opened = text.count("(") + text.count("[") + text.count("{")
         closed = text.count(")") + text.count("]") + text.count("}")
@@ -84,11 +81,10 @@ class Fences(State):
         previous = log1p(self.previous) if self.closed else nan
         if not self.marker:
             after = log1p(at - self.closed_at) if self.closed else nan
-            return (0.0, 0.0, 0.0, log1p(self.closed), previous, after, 0.0, 0.0)
+            return (0.0, 0.0, log1p(self.closed), previous, after, 0.0, 0.0)
         length = log1p(at - self.opened_at)
         return (
             1.0,
-            log1p(self.lines),
             length,
             log1p(self.closed),
             previous,

@@ -14,31 +14,29 @@ from endcast.predictors.text.state import State
 MOST_SKIPPED = 20
 
 COLUMNS = (
-    "item_reached",  # number of the current numbered item, or of the bullet where nothing is numbered; 0 without list
-    "lists",  # numbered lists begun
-    "numbered_reached",
+    "item_reached",  # log of the number of the current numbered item, or of the bullet where nothing is numbered; 0 without list
+    "lists",  # log of the numbered lists begun
     "numbered_mean",  # log of the characters in a complete numbered item, whatever belongs to it
     "numbered_length",  # log of the characters since the last number
     "numbered_relative",
-    "bullets",  # in a row
-    "bullets_all",  # log
+    "bullets",  # log of those in a row
     "bullet_mean",  # log
     "bullet_relative",
-    "nested",  # bullets under the current number
-    "nested_mean",  # under a complete number
+    "nested",  # log of the bullets under the current number
+    "nested_mean",  # log of the mean under a complete number
     "item_line",  # the current line is an item
     "list_ended",  # there was a list, and text that belongs to no item follows it
     "after_list",  # log of the characters in that text
-    "after_list_paragraphs",
-    "headings",
+    "after_list_paragraphs",  # log
+    "headings",  # log
     "heading_line",  # the last line with text is a heading
     "section_length",  # log
     "section_mean",  # log
     "section_relative",
-    "table_rows",  # in the last table
+    "table_rows",  # log of those in the last table
     "in_table",
     "after_table",  # log of the characters since its last row; NaN without table
-    "indent",  # of the current line
+    "indent",  # log of that of the current line
 )
 
 
@@ -125,18 +123,20 @@ class Outline(State):
         self.nested += 1
         self.bullet_items = self.bullet_items.begin(at)
 
+    def reached(self) -> int:
+        """Items begun: the last number, else the bullets, else the table rows below the header."""
+        return self.number or self.bullet_items.begun or max(self.rows - 2, 0)
+
     def values(self, at: int) -> tuple[float, ...]:
         """Values of ``COLUMNS`` for a text of ``at`` characters."""
         items, bullets, sections, kind = self.items, self.bullet_items, self.sections, self.kind
         return (
             log1p(self.number or self.bullets),
             log1p(self.lists),
-            log1p(self.number),
             items.log_mean(),
             items.log_length(at),
             items.relative(at),
             log1p(self.bullets),
-            log1p(bullets.begun),
             bullets.log_mean(),
             bullets.relative(at),
             log1p(self.nested) if self.lists else 0.0,

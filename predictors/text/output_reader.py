@@ -27,9 +27,7 @@ MOST_LEFT = 200.0
 
 LEFT_COLUMNS = (
     "items_left",  # of the number asked for, less the number reached; NaN if no number was asked for
-    "items_share",  # reached, of those asked for
     "words_left",  # log of the words left, negative beyond what was asked for
-    "words_share",
     "sentences_left",
     "paragraphs_left",
     "lines_left",
@@ -69,15 +67,11 @@ def last_bytes(text: str, most: int = TAIL_BYTES) -> str:
 
 
 def _difference(asked: float, reached: float) -> float:
-    return nan if isnan(asked) else max(min(asked - reached, MOST_LEFT), -MOST_LEFT)
+    return nan if isnan(asked) else float(max(min(asked - reached, MOST_LEFT), -MOST_LEFT))
 
 
 def _log_difference(asked: float, reached: float) -> float:
     return copysign(log1p(abs(asked - reached)), asked - reached)  # NaN stays NaN
-
-
-def _share(asked: float, reached: float) -> float:
-    return nan if isnan(asked) else min(reached / max(asked, 1.0), 10.0)
 
 
 @dataclass(slots=True)
@@ -107,7 +101,7 @@ class _Answer(State):
     def read(self, text: str) -> None:
         """Read one piece."""
         if text.isspace():
-            self._read_blank(text)
+            self._read_blank(text[-1] == "\n")
         else:
             self._read_text(self._piece(text))
         self.characters += len(text)
@@ -138,17 +132,17 @@ class _Answer(State):
         self.json = self.json.read(piece)
         self.tags = self.tags.read(piece)
 
-    def _read_blank(self, text: str) -> None:
-        ends = text[-1] == "\n"
+    def _read_blank(self, ends: bool) -> None:
         self.prose.newlines += ends
         if self.at_line_start:
             self.head, self.fence_line = BLANK, False
             if ends and not self.fences.marker:
                 self.after_blank = self.outline.after_blank = True
 
-    def values(self) -> list[float]:
+    def values(self) -> tuple[float, ...]:
+        """Values of the columns of all that reads an answer, in the order of ``COLUMNS``."""
         at = self.characters
-        return [
+        return (
             *self.prose.values(at),
             *self.outline.values(at),
             *self.phrases.values(at),
@@ -156,7 +150,7 @@ class _Answer(State):
             *self.json.values(),
             *self.delimiters.values(),
             *self.tags.values(),
-        ]
+        )
 
 
 class _Reading:
@@ -184,9 +178,6 @@ class _Reading:
             text = text[start:]
         if text:
             self.answer.read(text)
-
-    def values(self) -> list[float]:
-        return [*self.answer.values(), *self.sections.values(self.characters)]
 
 
 class OutputReader:
@@ -232,7 +223,8 @@ class OutputReader:
         window = (self._window + self._pending)[-WINDOW:]
         return [
             *_left(self._asked, reading.answer),
-            *reading.values(),
+            *reading.answer.values(),
+            *reading.sections.values(reading.characters),
             *repetition.repetition(window, self._lines),
             *_at_end(window),
         ]
@@ -251,12 +243,10 @@ def _left(asked: Asked, answer: _Answer) -> tuple[float, ...]:
     if asked is NOTHING_ASKED:
         return _NOTHING_LEFT
     written = answer.prose
-    items = float(answer.outline.number or answer.outline.bullet_items.begun)
+    items = answer.outline.reached()
     return (
         _difference(asked.items, items),
-        _share(asked.items, items),
         _log_difference(asked.words, written.words),
-        _share(asked.words, written.words),
         _difference(asked.sentences, written.sentences),
         _difference(asked.paragraphs, written.paragraphs.begun),
         _difference(asked.lines, written.lines.begun),

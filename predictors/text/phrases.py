@@ -16,10 +16,10 @@ CONCLUSIONS = (
     "in conclusion|to conclude|in summary|to summarize|to summarise|to sum up|summing up|overall,|ultimately,|in short,|"
     "in essence,|in closing|to wrap up|in the end,|taken together|by following these|"
     "en resumen|en conclusi|en definitiva|para concluir|en résumé|pour conclure|en somme|zusammenfassend|insgesamt |"
-    "abschließend|fazit|in conclusione|in sintesi|in definitiva|em resumo|em conclusão|concluindo|podsumowując|"
+    "abschließend|fazit|in sintesi|in definitiva|em resumo|em conclusão|concluindo|podsumowując|"
     "kortom|samenvattend|sammanfattningsvis|sonuç olarak|özetle|tóm lại|nhìn chung|kesimpulannya|secara keseluruhan|"
     "в заключение|в итоге|таким образом|подводя итог|в целом,|отже,|підсумовуючи|总之|总的来说|综上|总而言之|總之|總的來說|綜上|"
-    "まとめると|以上が|以上の|結論として|まとめ|결론적으로|요약하|결론|전반적으로|وفي الختام|في الختام|في النهاية|باختصار|"
+    "以上が|以上の|結論として|まとめ|요약하|결론|전반적으로|وفي الختام|في الختام|في النهاية|باختصار|"
     "לסיכום|निष्कर्ष|संक्षेप में|कुल मिलाकर|โดยสรุป|สรุป"
 )
 OFFERS = (
@@ -35,7 +35,7 @@ OFFERS = (
 )
 SIGN_OFFS = (
     "sincerely|best regards|kind regards|warm regards|warmest regards|yours truly|yours faithfully|best wishes|"
-    "with gratitude|[your name]|[your |thank you for your|thanks again|looking forward to|cheers,|"
+    "with gratitude|[your name]|thanks again|looking forward to|cheers,|"
     "atentamente|saludos|cordialement|bien à vous|mit freundlichen grüßen|viele grüße|cordiali saluti|atenciosamente|"
     "с уважением|此致|敬上|敬具|よろしくお願い|감사합니다|مع التحية|fin."
 )
@@ -68,8 +68,9 @@ REFUSALS = (
     "entschuldigung|mi dispiace|desculpe|sinto muito|извините|к сожалению|抱歉|对不起|很抱歉|作为一个|申し訳|すみません|죄송|عذر|آسف"
 )
 
+_IN_PARAGRAPH = ("conclusion", "offer", "sign_off", "caveat")
 COLUMNS = (
-    *(f"{group}_in_paragraph" for group in GROUPS),
+    *(f"{group}_in_paragraph" for group in _IN_PARAGRAPH),
     "phrases",  # log of the closing phrases so far
     "since_conclusion",  # log of the characters since the last conclusion, offer or sign-off; NaN without one
     "since_answer",  # log of the characters since an answer was announced; NaN without one
@@ -80,7 +81,7 @@ COLUMNS = (
 _COMMON = frozenset(
     ["that", "have", "these", "help", "would", "all", "need", "find", "with", "what", "for", "you", "if"]
 )
-_NONE_FOUND = (0.0,) * len(GROUPS)
+_NONE_FOUND = (0.0,) * len(_IN_PARAGRAPH)
 _MARKS = ",.:;!?"
 _CLOSING = ("conclusion", "offer", "sign_off")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
@@ -199,7 +200,7 @@ class Phrases(NamedTuple):
         """Values of ``COLUMNS`` for a text of ``at`` characters."""
         found = self.found
         return (
-            *(_NONE_FOUND if not found else [float(group in found) for group in GROUPS]),
+            *(_NONE_FOUND if not found else [float(group in found) for group in _IN_PARAGRAPH]),
             log1p(self.closing),
             nan if self.closed_at < 0 else log1p(max(at - self.closed_at, 0)),
             nan if self.answered_at < 0 else log1p(max(at - self.answered_at, 0)),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 import struct
+import tracemalloc
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from endcast.predictors.text.asked import Asked
-from endcast.predictors.text.output_reader import OutputReader
+from endcast.predictors.text.asked import NOTHING_ASKED, Asked
+from endcast.predictors.text.output_reader import COLUMNS, LINE_HEAD, TAIL_BYTES, OutputReader
+from endcast.predictors.text.pieces import PIECE, split_pieces
 
 FRAGMENTS = (
     "\n", "\r\n", "\r", "\n\n", " ", "\t", "1. ", "2) ", "(3) ", "- ", "* ", "**Note:** ", "# Title\n", "Step 2: ", "第三", "①", "```", "```py\n",
@@ -49,5 +53,89 @@ def test_chunks_do_not_matter(text: str, data: st.DataObject) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(text=TEXTS)
+@example(text="a\r\n\r\n```py\r\nx\r\n```\r\n")
+@example(text="\ud83d\ude80\ud83d\n\U0001f469\u200d\U0001f680e\u0301")
+@example(text="x" * 127 + "\r\n" + "y " * 63 + "zz\n" + "<|channel|>final" + " " * 300 + "\n")
+@example(text="")
 def test_one_character_at_a_time(text: str) -> None:
     assert seen(read(text, list(range(len(text))))) == seen(read(text, []))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    text=TEXTS | st.sampled_from(["", "\n" * 400, "\x00", "1. " * 500, "((((" * 200, "[" * 500, "!" * 999, "<a>" * 200])
+)
+def test_features_are_bounded_and_asking_changes_nothing(text: str) -> None:
+    reader = read(text, [])
+    features = reader.features()
+    assert len(features) == len(COLUMNS)
+    assert all(type(value) is float for value in features)
+    assert all(math.isnan(value) or abs(value) <= 200 for value in features)
+    assert seen(reader) == seen(reader)
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=TEXTS)
+def test_tail_and_line_head(text: str) -> None:
+    reader = read(text, [len(text) // 2])
+    tail = reader.tail()
+    assert text.endswith(tail)
+    assert len(tail.encode("utf-8", "surrogatepass")) <= TAIL_BYTES
+    longer = text[len(text) - len(tail) - 1 :] if len(tail) < len(text) else ""
+    assert not longer or len(longer.encode("utf-8", "surrogatepass")) > TAIL_BYTES
+    assert reader.line_head() == text.rpartition("\n")[2][:LINE_HEAD]
+
+
+@given(text=TEXTS)
+def test_pieces_are_short_and_make_up_the_text(text: str) -> None:
+    pieces, rest = split_pieces(text)
+    assert "".join(pieces) + rest == text
+    assert all(0 < len(piece.rstrip("\n")) <= PIECE or piece == "\n" for piece in pieces)
+    assert all("\n" not in piece[:-1] for piece in pieces)
+    assert len(rest) < PIECE
+    assert len(pieces) <= 2 * len(text) / PIECE + text.count("\n")
+
+
+@pytest.mark.parametrize("unit", ["x", "word ", "哈", "line of text\n", "<", '"', "```\n", "- item\n"])
+def test_memory_is_bounded(unit: str) -> None:
+    """Ten times the text takes no more memory."""
+
+    def kept(text: str) -> int:
+        reader = OutputReader()
+        reader.append(text)  # what is made once stays out of the count
+        tracemalloc.start()
+        reader = OutputReader()
+        for at in range(0, len(text), 1000):
+            reader.append(text[at : at + 1000])
+        reader.features()
+        size = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        return size
+
+    short = kept(unit * (5_000 // len(unit)))
+    assert short < 32_000
+    assert kept(unit * (50_000 // len(unit))) < short + 2_000
+
+
+def test_columns() -> None:
+    assert len(set(COLUMNS)) == len(COLUMNS)
+    assert OutputReader().features() == pytest.approx(OutputReader(NOTHING_ASKED).features(), nan_ok=True)
+
+
+def test_what_is_left_of_what_was_asked() -> None:
+    asked = Asked(items=5, words=10, sentences=2, paragraphs=3, lines=4, characters=40)
+    features = named(OutputReader(asked), "1. One thing.\n2. Two of them")
+    assert features["items_left"] == 3
+    assert features["words_left"] == pytest.approx(math.log1p(3))
+    assert features["sentences_left"] == 1
+    assert features["paragraphs_left"] == 2
+    assert features["lines_left"] == 2
+    assert features["characters_left"] == pytest.approx(math.log1p(12))
+    beyond = named(OutputReader(Asked(words=2)), "one two three four")
+    assert beyond["words_left"] == pytest.approx(-math.log1p(2))
+    assert math.isnan(beyond["items_left"])
+
+
+def named(reader: OutputReader, text: str) -> dict[str, float]:
+    reader.append(text)
+    return dict(zip(COLUMNS, reader.features(), strict=True))
