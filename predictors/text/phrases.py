@@ -1,7 +1,6 @@
 """Phrases by which answers open and close, in the languages that chats are mostly held in.
 
-Texts are casefolded before they are looked at. No phrase of a group begins another of any group, so that what is found
-does not depend on how much of a longer phrase has been written.
+Texts are casefolded before they are looked at. No phrase begins another, of any group, so that none is counted twice.
 """
 
 from __future__ import annotations
