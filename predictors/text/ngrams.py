@@ -33,11 +33,12 @@ _REMEMBERED = 1 << 15
 _LONGEST = 24
 
 #: Scripts without blanks between words: kana, Han, Thai, Lao, Khmer, Burmese.
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_UNSPACED = re.compile("([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff])")
 _NUMBER = ("", "0", "00", "000")
-_TAIL_TOKEN = re.compile(rf"\n+|\d+|[\w{MARKS}]+|[^\w\s]")
+_TAIL_TOKEN = re.compile(rf"\n{{1,2}}|\d{{1,3}}|[\w{MARKS}]{{1,{_LONGEST}}}|[^\w\s]")
 #: Where a gram stood tells it from the same words elsewhere: start values of the hash.
 _ANYWHERE, _LAST, _BEFORE_LAST, _THIRD_LAST, _ENDING, _HEAD, _FIRST, _MARK = range(8)
+_PAIR = 0x5BD1E995  #: sets a pair of words apart from one word that is both together
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,18 +53,15 @@ class NgramScore:
         return self.bias + float(self.table[grams].sum()) / math.sqrt(max(len(grams), 1))
 
 
-def hashed(text: str, bits: int = PROMPT_BITS) -> Grams:
-    """(k,) grams of a prompt: its words and pairs of neighbours, its first words once more as such."""
+def hashed(text: str, bits: int = PROMPT_BITS, marks: Iterable[str] = ()) -> Grams:
+    """(k,) grams of a prompt: its words and pairs of neighbours, its first words once more as such, and ``marks``: whatever
+    else is told of it, never taken for its words."""
     words = _prompt_words(text)
-    marks = [crc32(word, _ANYWHERE) for word in words]
-    pairs = [crc32(word, mark ^ 0x5BD1E995) for mark, word in zip(marks, words[1:], strict=False)]
-    first = [crc32(word, _FIRST) for word in words[:2]]
-    return _distinct([*marks, *pairs, *first], bits)
-
-
-def hashed_marks(marks: Iterable[str], bits: int) -> Grams:
-    """(k,) grams of marks: whatever else is told of a text, never taken for its words."""
-    return _distinct([crc32(mark.encode(), _MARK) for mark in marks], bits)
+    grams = [crc32(word, _ANYWHERE) for word in words]
+    grams += [crc32(word, mark ^ _PAIR) for mark, word in zip(grams, words[1:], strict=False)]
+    grams += [crc32(word, _FIRST) for word in words[:2]]
+    grams += [crc32(mark.encode(), _MARK) for mark in marks]
+    return _distinct(grams, bits)
 
 
 def hashed_tail(tail: str, line_head: str, bits: int = TAIL_BITS) -> Grams:
@@ -71,7 +69,7 @@ def hashed_tail(tail: str, line_head: str, bits: int = TAIL_BITS) -> Grams:
     and the first words of the line that is being written, ``line_head``."""
     words = _tail_words(tail[-MOST_TAIL:])
     grams = [crc32(word, _ANYWHERE) for word in words]
-    grams += [crc32(word, mark ^ 0x5BD1E995) for mark, word in zip(grams, words[1:], strict=False)]
+    grams += [crc32(word, mark ^ _PAIR) for mark, word in zip(grams, words[1:], strict=False)]
     for word, place in zip(reversed(words), (_LAST, _BEFORE_LAST, _THIRD_LAST), strict=False):
         grams.append(crc32(word, place))
     grams.append(crc32(b" ".join(words[-2:]), _ENDING))
@@ -87,18 +85,17 @@ def _distinct(grams: Sequence[int], bits: int) -> Grams:
 
 
 def _prompt_words(text: str) -> list[bytes]:
-    plain = folded(text)
-    words = tokens_of(plain if plain.isascii() else _UNSPACED.sub(r" \g<0> ", plain))
-    if len(words) > 2 * MOST_WORDS:
-        words = [*words[:MOST_WORDS], *words[-MOST_WORDS:]]
-    return _short(words)
+    words = tokens_of(_parted(folded(text)))
+    return _short(words if len(words) <= 2 * MOST_WORDS else [*words[:MOST_WORDS], *words[-MOST_WORDS:]])
 
 
 def _tail_words(text: str) -> list[bytes]:
-    plain = text.lower()
-    if not plain.isascii():
-        plain = _UNSPACED.sub(r" \g<0> ", plain)
-    return _short(_TAIL_TOKEN.findall(plain))
+    return list(map(_bytes_of, _TAIL_TOKEN.findall(_parted(text.lower()))))
+
+
+def _parted(plain: str) -> str:
+    """Blanks around each character of a script that has none."""
+    return plain if plain.isascii() else " ".join(_UNSPACED.split(plain))
 
 
 @lru_cache(_REMEMBERED)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
 from endcast.predictors.text.asked import asked_in
 from endcast.predictors.text.intent import intent_in
 from endcast.predictors.text.lexicon import COUNTED, FLAGS
-from endcast.predictors.text.ngrams import PROMPT_BITS, Grams, hashed, hashed_marks
+from endcast.predictors.text.ngrams import PROMPT_BITS, Grams, hashed
 from endcast.predictors.text.prompt_text import bounded
 from endcast.predictors.text.words import folded, tokens_of
 
@@ -23,8 +21,7 @@ MOST_LINES = 4
 def prompt_grams(text: str) -> Grams:
     """(k,) sorted distinct grams of a prompt; a long one is read as ``bounded`` leaves it."""
     kept = bounded(text)
-    marks = hashed_marks(_marks(kept), PROMPT_BITS)
-    return np.union1d(hashed(kept, PROMPT_BITS), marks).astype(np.int32)
+    return hashed(kept, PROMPT_BITS, _marks(kept))
 
 
 def _marks(text: str) -> Iterator[str]:

@@ -20,7 +20,6 @@ from endcast.predictors.text.ngrams import (
     Grams,
     NgramScore,
     hashed,
-    hashed_marks,
     hashed_tail,
 )
 from endcast.predictors.text.prompt_grams import prompt_grams
@@ -35,7 +34,7 @@ def readings(text: str) -> list[tuple[Grams, int]]:
         (hashed(text, 13), 13),
         (hashed_tail(text, text), TAIL_BITS),
         (prompt_grams(text), PROMPT_BITS),
-        (hashed_marks([text.encode("utf-8", "replace").decode()], 10), 10),
+        (hashed(text, 10, ["mark", text.encode("utf-8", "replace").decode()]), 10),
     ]
 
 
@@ -114,7 +113,7 @@ def test_the_head_of_the_line_is_no_part_of_the_tail() -> None:
 
 
 def test_marks_are_not_words() -> None:
-    assert not set(hashed_marks(["cat"], 31)) & set(hashed("cat", 31))
+    assert len(set(hashed("cat", 31, ["cat"])) - set(hashed("cat", 31))) == 1
     assert set(hashed("name ten cats")) < set(prompt_grams("name ten cats"))
 
 
