@@ -8,14 +8,13 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
     Language(
         name="English",
         numbers="one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen twenty thirty=30 forty=40 fifty=50 hundred=100 dozen=12 couple=2 "
-        "single=1",
+        "seventeen eighteen nineteen twenty thirty=30 forty=40 fifty=50 hundred=100 dozen=12 couple=2 single=1",
         articles="a an",
-        items="item* example* idea* way ways reason* tip tips thing things fact facts question questions name "
-        "names step steps point* bullet* title titles option* suggestion* recommendation* recipe* book "
-        "books movie movies song songs place places quote quotes benefit* advantage* disadvantage* "
-        "difference* similarit* activit* strateg* method* technique* topic topics headline* slogan* joke "
-        "jokes factor* feature* pros cons keyword* synonym* countries cities",
+        items="item* example* idea* way ways reason* tip tips thing things fact facts question questions name names "
+        "step steps point* bullet* title titles option* suggestion* recommendation* recipe* book books movie movies "
+        "song songs place places quote quotes benefit* advantage* disadvantage* difference* similarit* activit* "
+        "strateg* method* technique* topic topics headline* slogan* joke jokes factor* feature* pros cons keyword* "
+        "synonym* countries cities",
         sentences="sentence*",
         words="word words",
         paragraphs="paragraph*",
@@ -23,8 +22,8 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         characters="character characters char chars letters",
         asks="list name give top write suggest provide generate create recommend find identify tell propose mention",
         not_items="minute* hour hours day days week* month* year* second seconds people person persons st nd rd th "
-        "dollar* percent page pages mile miles meter* feet foot inch* gram grams pound* kg km am pm x "
-        "times grade star stars player* ingredient* d and or",
+        "dollar* percent page pages mile miles meter* feet foot inch* gram grams pound* kg km am pm x times grade "
+        "star stars player* ingredient* d and or",
         yes_or_no="yes or no,yes no,true or false,answer yes,say yes",
         brief="brief,briefly,concise,concisely,in short,shortly,short answer,keep it short,tl dr,tldr,one word,"
         "just the answer,only the answer,succinct,succinctly,quick summary,short,answer only,nothing else,"
@@ -32,29 +31,29 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         detailed="in detail,detailed,step by step,comprehensive,in depth,thorough,thoroughly,elaborate,essay,long,"
         "as much as possible,extensive,complete guide,full,article,blog post,report,think carefully,"
         "explain your reasoning",
-        code="python,javascript,typescript,java,sql,html,css,bash,regex,code,function,script,program,algorithm,"
-        "c,rust,golang,kotlin,php,matlab,latex,react,dockerfile,api",
+        code="python,javascript,typescript,java,sql,html,css,bash,regex,code,function,script,program,algorithm,c,"
+        "rust,golang,kotlin,php,matlab,latex,react,dockerfile,api",
         structured="json,csv,xml,yaml,table,tabular,spreadsheet,markdown table",
         listed="list,bullet points,bullet point,bullets,bulleted,numbered list,steps,examples,ideas,ways,tips,"
         "outline,recipe,ingredients,pros and cons,reasons",
-        intents="what: what what's whats; how: how; why: why; who: who whom whose; when: when; where: where; "
-        "which: which; polar: is are was were do does did can could should would will has have am isn't "
-        "aren't doesn't; list: list name enumerate; give: give provide suggest recommend show tell find "
-        "need; write: write compose draft; create: create generate make design develop build come produce "
-        "plan; explain: explain discuss analyze analyse teach elaborate; describe: describe define "
-        "outline; compare: compare contrast difference differences; summarize: summarize summarise "
-        "summary; translate: translate translation; rewrite: rewrite edit rephrase paraphrase proofread "
-        "correct fix improve convert change; classify: classify identify categorize extract label choose "
-        "select determine detect rank sort; solve: solve calculate compute evaluate prove count",
+        intents="what: what what's whats; how: how; why: why; who: who whom whose; when: when; where: where; which: "
+        "which; polar: is are was were do does did can could should would will has have am isn't aren't doesn't; "
+        "list: list name enumerate; give: give provide suggest recommend show tell find need; write: write compose "
+        "draft; create: create generate make design develop build come produce plan; explain: explain discuss "
+        "analyze analyse teach elaborate; describe: describe define outline; compare: compare contrast difference "
+        "differences; summarize: summarize summarise summary; translate: translate translation; rewrite: rewrite "
+        "edit rephrase paraphrase proofread correct fix improve convert change; classify: classify identify "
+        "categorize extract label choose select determine detect rank sort; solve: solve calculate compute evaluate "
+        "prove count",
     ),
     Language(
         name="Spanish",
         numbers="uno dos tres cuatro cinco seis siete ocho nueve diez doce=12 quince=15 veinte=20 treinta=30 "
         "cincuenta=50 cien=100 una=1",
         articles="un una",
-        items="ejemplo* idea* forma* manera* razon razones razón consejo* cosa cosas dato datos pregunta* "
-        "nombre* paso pasos punto* título* titulo* opcion* opción receta* libro* película* lugar* ventaja* "
-        "desventaja* diferencia*",
+        items="ejemplo* idea* forma* manera* razon razones razón consejo* cosa cosas dato datos pregunta* nombre* "
+        "paso pasos punto* título* titulo* opcion* opción receta* libro* película* lugar* ventaja* desventaja* "
+        "diferencia*",
         sentences="frase frases oración oraciones oracion",
         words="palabra palabras",
         paragraphs="párrafo* parrafo*",
@@ -69,10 +68,10 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         structured="tabla,en formato json",
         listed="lista,una lista,viñetas,pasos,ejemplos,ideas,consejos",
         intents="what: qué cuál cuáles; how: cómo; why: porqué; who: quién quiénes; when: cuándo; where: dónde; "
-        "list: enumera nombra; give: dame dime proporciona sugiere recomienda; write: escribe redacta "
-        "escribir; create: crea genera diseña haz; explain: explica explícame analiza; describe: describe "
-        "define; compare: compara; summarize: resume resumir; translate: traduce traducir; rewrite: "
-        "reescribe corrige mejora; solve: calcula resuelve",
+        "list: enumera nombra; give: dame dime proporciona sugiere recomienda; write: escribe redacta escribir; "
+        "create: crea genera diseña haz; explain: explica explícame analiza; describe: describe define; compare: "
+        "compara; summarize: resume resumir; translate: traduce traducir; rewrite: reescribe corrige mejora; solve: "
+        "calcula resuelve",
     ),
     Language(
         name="French",
@@ -96,11 +95,11 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         structured="tableau,au format json",
         listed="liste,une liste,puces,étapes,exemples,idées,conseils",
         intents="what: quel quelle quels quelles quoi qu; how: comment combien; why: pourquoi; who: qui; when: "
-        "quand; where: où; polar: est; list: listez énumère énumérez cite citez; give: donne donnez "
-        "propose proposez suggère montre; write: écris écrivez rédige rédigez écrire; create: crée créez "
-        "génère faites fais; explain: explique expliquez analyse; describe: décris décrivez définis; "
-        "compare: comparez; summarize: résume résumez résumer; translate: traduis traduisez traduire; "
-        "rewrite: réécris reformule corrige corrigez améliore; solve: calcule calculez résous",
+        "quand; where: où; polar: est; list: listez énumère énumérez cite citez; give: donne donnez propose "
+        "proposez suggère montre; write: écris écrivez rédige rédigez écrire; create: crée créez génère faites "
+        "fais; explain: explique expliquez analyse; describe: décris décrivez définis; compare: comparez; "
+        "summarize: résume résumez résumer; translate: traduis traduisez traduire; rewrite: réécris reformule "
+        "corrige corrigez améliore; solve: calcule calculez résous",
     ),
     Language(
         name="German",
@@ -108,8 +107,8 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         "dreissig=30 fünfzig=50 hundert=100 einem=1 einen=1",
         articles="ein eine einem einen einer",
         items="beispiel* idee* möglichkeit* weg wege grund gründe* tipp* ding dinge tatsache* fakt fakten frage* "
-        "name namen schritt* punkt* titel option* vorschlag vorschläge* rezept* buch bücher* film filme* "
-        "ort orte vorteil* nachteil* unterschied*",
+        "name namen schritt* punkt* titel option* vorschlag vorschläge* rezept* buch bücher* film filme* ort orte "
+        "vorteil* nachteil* unterschied*",
         sentences="satz sätze*",
         words="wort worte* wörter*",
         paragraphs="absatz absätze*",
@@ -124,10 +123,10 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         structured="tabelle,als tabelle,im json format",
         listed="liste,aufzählung,stichpunkte,schritte,beispiele,ideen,tipps",
         intents="what: welche welcher welches; how: wie wieviel; why: warum wieso weshalb; who: wer; when: wann; "
-        "where: wo; polar: ist sind kann soll; list: nenne aufzählen; give: gib zeige; write: schreibe "
-        "schreib verfasse; create: erstelle generiere entwirf; explain: erkläre erklär analysiere; "
-        "describe: beschreibe definiere; compare: vergleiche; summarize: zusammenfassen fasse; translate: "
-        "übersetze übersetzen; rewrite: umschreiben korrigiere verbessere; solve: berechne löse",
+        "where: wo; polar: ist sind kann soll; list: nenne aufzählen; give: gib zeige; write: schreibe schreib "
+        "verfasse; create: erstelle generiere entwirf; explain: erkläre erklär analysiere; describe: beschreibe "
+        "definiere; compare: vergleiche; summarize: zusammenfassen fasse; translate: übersetze übersetzen; rewrite: "
+        "umschreiben korrigiere verbessere; solve: berechne löse",
     ),
     Language(
         name="Portuguese",
@@ -150,17 +149,17 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         structured="tabela,em formato json",
         listed="lista,uma lista,tópicos,passos,exemplos,ideias,dicas",
         intents="what: qual quais; how: como; who: quem; when: quando; where: onde; list: liste; give: dê sugira "
-        "mostre; write: escreva redija escrever; create: crie gere faça; explain: explique analise; "
-        "describe: descreva defina; summarize: resuma resumir; translate: traduza traduzir; rewrite: "
-        "reescreva corrija melhore; solve: calcule resolva",
+        "mostre; write: escreva redija escrever; create: crie gere faça; explain: explique analise; describe: "
+        "descreva defina; summarize: resuma resumir; translate: traduza traduzir; rewrite: reescreva corrija "
+        "melhore; solve: calcule resolva",
     ),
     Language(
         name="Italian",
         numbers="uno due tre quattro cinque sei sette otto nove dieci dodici=12 quindici=15 venti=20 trenta=30 "
         "cento=100 una=1",
         articles="un una un'",
-        items="esempio esempi idea idee modo modi ragion* motiv* consigl* cosa cose fatto fatti domand* nome "
-        "nomi passo passi punto punti titol* opzion* ricett* libr* film luogh* vantagg* differenz*",
+        items="esempio esempi idea idee modo modi ragion* motiv* consigl* cosa cose fatto fatti domand* nome nomi "
+        "passo passi punto punti titol* opzion* ricett* libr* film luogh* vantagg* differenz*",
         sentences="frase frasi",
         words="parola parole",
         paragraphs="paragraf*",
@@ -175,9 +174,9 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         structured="tabella,in formato json",
         listed="elenco,lista,punti elenco,passaggi,esempi,idee,consigli",
         intents="what: quale quali cosa; why: perché; who: chi; where: dove; list: elenca; give: dammi suggerisci "
-        "mostra; write: scrivi scrivere; create: crea genera; explain: spiega spiegami analizza; describe: "
-        "descrivi definisci; compare: confronta; summarize: riassumi; translate: traduci; rewrite: "
-        "riscrivi correggi migliora; solve: calcola risolvi",
+        "mostra; write: scrivi scrivere; create: crea genera; explain: spiega spiegami analizza; describe: descrivi "
+        "definisci; compare: confronta; summarize: riassumi; translate: traduci; rewrite: riscrivi correggi "
+        "migliora; solve: calcola risolvi",
     ),
     Language(
         name="Dutch",
@@ -198,15 +197,15 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         structured="tabel",
         listed="lijst,opsomming,stappen,voorbeelden",
         intents="what: wat; how: hoe; why: waarom; when: wanneer; where: waar; list: noem; give: geef; write: "
-        "schrijf; create: maak bedenk; explain: leg; describe: beschrijf; summarize: vat; translate: "
-        "vertaal; solve: bereken",
+        "schrijf; create: maak bedenk; explain: leg; describe: beschrijf; summarize: vat; translate: vertaal; "
+        "solve: bereken",
     ),
     Language(
         name="Polish",
         numbers="jeden dwa trzy cztery pięć sześć siedem osiem dziewięć dziesięć dwanaście=12 piętnaście=15 "
         "dwadzieścia=20 sto=100 jednym=1 jednej=1 dwóch=2 trzech=3 czterech=4 pięciu=5",
-        items="przykład* pomysł* sposob* powod* powód wskazów* rzecz* fakt* pytan* nazw* krok* punkt* tytuł* "
-        "opcj* przepis* książ*",
+        items="przykład* pomysł* sposob* powod* powód wskazów* rzecz* fakt* pytan* nazw* krok* punkt* tytuł* opcj* "
+        "przepis* książ*",
         sentences="zdani* zdań",
         words="słow* słów",
         paragraphs="akapit*",
@@ -220,17 +219,17 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         structured="tabela,tabeli,tabelę",
         listed="lista,listę,wypunktuj,kroki,przykłady",
         intents="what: jaki jaka jakie; how: jak ile; why: dlaczego; who: kto; when: kiedy; where: gdzie; polar: "
-        "czy; list: wymień wypisz; give: podaj zaproponuj; write: napisz; create: stwórz; explain: "
-        "wyjaśnij wytłumacz; describe: opisz; compare: porównaj; summarize: streść podsumuj; translate: "
-        "przetłumacz; rewrite: popraw; solve: oblicz rozwiąż",
+        "czy; list: wymień wypisz; give: podaj zaproponuj; write: napisz; create: stwórz; explain: wyjaśnij "
+        "wytłumacz; describe: opisz; compare: porównaj; summarize: streść podsumuj; translate: przetłumacz; "
+        "rewrite: popraw; solve: oblicz rozwiąż",
     ),
     Language(
         name="Russian",
         numbers="один два три четыре пять шесть семь восемь девять десять двенадцать=12 пятнадцать=15 двадцать=20 "
-        "тридцать=30 сто=100 одно=1 одном=1 одна=1 одной=1 одним=1 две=2 двух=2 двумя=2 трёх=3 трех=3 "
-        "тремя=3 четырёх=4 четырех=4 пяти=5 шести=6 семи=7 восьми=8 девяти=9 десяти=10",
-        items="пример* иде* способ* причин* совет* вещ* факт* вопрос* назван* имён имен имени шаг* пункт* "
-        "заголов* вариант* рецепт* книг* фильм* мест* преимуществ* недостатк* отличи*",
+        "тридцать=30 сто=100 одно=1 одном=1 одна=1 одной=1 одним=1 две=2 двух=2 двумя=2 трёх=3 трех=3 тремя=3 "
+        "четырёх=4 четырех=4 пяти=5 шести=6 семи=7 восьми=8 девяти=9 десяти=10",
+        items="пример* иде* способ* причин* совет* вещ* факт* вопрос* назван* имён имен имени шаг* пункт* заголов* "
+        "вариант* рецепт* книг* фильм* мест* преимуществ* недостатк* отличи*",
         sentences="предложени* фраз*",
         words="слов* слова",
         paragraphs="абзац*",
@@ -247,18 +246,18 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         structured="таблица,таблицу,таблицы,таблице,в формате json",
         listed="список,списком,по пунктам,шаги,примеры,идеи,советы",
         intents="what: что какой какая какое какие каков; how: как сколько; why: почему зачем; who: кто; when: "
-        "когда; where: где куда; polar: является можно; list: перечисли назови перечислите назовите; give: "
-        "дай приведи предложи покажи дайте приведите предложите; write: напиши напишите написать сочини; "
-        "create: создай придумай составь создайте; explain: объясни расскажи объясните расскажите "
-        "проанализируй; describe: опиши опишите определи; compare: сравни сравните; summarize: резюмируй "
-        "перескажи; translate: переведи переведите; rewrite: перепиши исправь улучши; classify: "
-        "классифицируй выбери; solve: реши вычисли посчитай решите",
+        "когда; where: где куда; polar: является можно; list: перечисли назови перечислите назовите; give: дай "
+        "приведи предложи покажи дайте приведите предложите; write: напиши напишите написать сочини; create: создай "
+        "придумай составь создайте; explain: объясни расскажи объясните расскажите проанализируй; describe: опиши "
+        "опишите определи; compare: сравни сравните; summarize: резюмируй перескажи; translate: переведи "
+        "переведите; rewrite: перепиши исправь улучши; classify: классифицируй выбери; solve: реши вычисли посчитай "
+        "решите",
     ),
     Language(
         name="Turkish",
         numbers="bir iki üç dört beş altı yedi sekiz dokuz on yirmi=20 otuz=30 elli=50 yüz=100",
-        items="örnek* fikir* fikri yol yollar* neden* ipucu* şey* gerçek* soru* isim* adım* madde* başlık* "
-        "seçenek* öneri* tarif* kitap* film*",
+        items="örnek* fikir* fikri yol yollar* neden* ipucu* şey* gerçek* soru* isim* adım* madde* başlık* seçenek* "
+        "öneri* tarif* kitap* film*",
         sentences="cümle*",
         words="kelime* sözcük*",
         paragraphs="paragraf*",
@@ -271,9 +270,9 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         detailed="ayrıntılı,detaylı,adım adım,kapsamlı,makale",
         structured="tablo,tablosu",
         listed="liste,listele,madde madde,adımlar,örnekler",
-        intents="what: ne nedir hangi; how: nasıl kaç; why: neden niçin niye; who: kim kimdir; where: nerede; "
-        "list: listele sırala; give: ver öner; write: yaz; create: oluştur; explain: açıkla anlat; "
-        "describe: tanımla; compare: karşılaştır; summarize: özetle; translate: çevir; solve: hesapla çöz",
+        intents="what: ne nedir hangi; how: nasıl kaç; why: neden niçin niye; who: kim kimdir; where: nerede; list: "
+        "listele sırala; give: ver öner; write: yaz; create: oluştur; explain: açıkla anlat; describe: tanımla; "
+        "compare: karşılaştır; summarize: özetle; translate: çevir; solve: hesapla çöz",
     ),
     Language(
         name="Vietnamese",
@@ -310,8 +309,8 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         structured="tabel",
         listed="daftar,langkah langkah,contoh",
         intents="what: apa; how: bagaimana; why: mengapa kenapa; who: siapa; when: kapan; where: dimana mana; "
-        "polar: apakah; list: sebutkan; give: berikan; write: tulis tuliskan; create: buat buatkan; "
-        "explain: jelaskan; describe: deskripsikan; translate: terjemahkan; solve: hitung",
+        "polar: apakah; list: sebutkan; give: berikan; write: tulis tuliskan; create: buat buatkan; explain: "
+        "jelaskan; describe: deskripsikan; translate: terjemahkan; solve: hitung",
     ),
     Language(
         name="Arabic",
@@ -332,9 +331,9 @@ SPACED_LANGUAGES: tuple[Language, ...] = (
         code="كود,برنامج,دالة,خوارزمية",
         structured="جدول,جدولا",
         listed="قائمة,نقاط,خطوات,أمثلة",
-        intents="what: ما ماذا ماهو; how: كيف كم; why: لماذا; who: من; when: متى; where: أين; which: أي; polar: "
-        "هل; list: عدد اذكر; give: أعطني اقترح; write: اكتب; create: أنشئ; explain: اشرح; describe: صف "
-        "عرف; compare: قارن; summarize: لخص; translate: ترجم; solve: احسب",
+        intents="what: ما ماذا ماهو; how: كيف كم; why: لماذا; who: من; when: متى; where: أين; which: أي; polar: هل; "
+        "list: عدد اذكر; give: أعطني اقترح; write: اكتب; create: أنشئ; explain: اشرح; describe: صف عرف; compare: "
+        "قارن; summarize: لخص; translate: ترجم; solve: احسب",
     ),
     Language(
         name="Hindi",
