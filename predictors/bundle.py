@@ -23,8 +23,9 @@ import numpy.typing as npt
 
 from endcast.errors import BundleError
 from endcast.predictors.grid import IntervalGrid
+from endcast.predictors.learned import Tables, decode_learned
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST, MANIFEST_DIGEST = "manifest.json", "manifest.sha256"
 FILES = (
     "model.onnx",
@@ -34,10 +35,32 @@ FILES = (
     "golden_features.npy",
     "golden_hazards.npy",
     "history.msgpack",
+    "learned.msgpack",
     "fingerprints.npy",
+)
+#: What a bundle that reads outputs has beside them.
+OUTPUT_FILES = (
+    "output_model.onnx",
+    "output_edges.npy",
+    "output_base.npy",
+    "output_golden_features.npy",
+    "output_golden_hazards.npy",
 )
 #: A manifest or file larger than this is refused before it is read.
 MOST_BYTES = 2 << 30
+
+
+class OutputManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bundle says of its second model, which reads the output so far."""
+
+    every: int  #: tokens between two landmarks in training
+    columns: list[str]
+    interval_columns: list[str]
+    intervals: int
+    landmarks: int  #: that trained
+    slope: float
+    metrics: dict[str, Any]  #: on the validation part
+    card: dict[str, Any]
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +73,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     interval_columns: list[str]  #: (c,)
     intervals: int  #: K
     abort_hazard: float  #: chance a token that the client leaves, pooled
-    calibration: dict[str, Any]
+    slope: float  #: of calibration, in log-odds
+    output: OutputManifest | None  #: of the model that reads the output so far
     training: dict[str, Any]  #: window, split, counts, seed, data digest
     metrics: dict[str, Any]  #: on the validation part
     card: dict[str, Any]  #: what the family chose
@@ -59,17 +83,26 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, eq=False)
+class Graph:
+    """One model of a bundle: its graph, the grid that its hazards are on, and a golden pair."""
+
+    model: bytes
+    grid: IntervalGrid
+    golden_features: npt.NDArray[np.float32]
+    golden_hazards: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
 class Bundle:
     """A bundle in memory, checked."""
 
     id: str
     manifest: Manifest
-    model: bytes
-    grid: IntervalGrid
+    admission: Graph  #: the forecast at admission
+    output: Graph | None  #: its correction by the output so far
     kaplan_meier: npt.NDArray[np.float64]  #: (T+1,) log survival of the training part, unshrunk
-    golden_features: npt.NDArray[np.float32]
-    golden_hazards: npt.NDArray[np.float32]
     history: bytes
+    learned: Mapping[str, Tables]  #: tables that feature groups learned
     fingerprints: npt.NDArray[np.uint64]  #: of some training requests, to notice an overlap
 
 
@@ -90,10 +123,16 @@ def manifest_bytes(manifest: Manifest) -> bytes:
     return msgspec.json.format(msgspec.json.encode(manifest, order="deterministic"), indent=2) + b"\n"
 
 
+def files_of(manifest: Manifest) -> tuple[str, ...]:
+    """Names of the files that its manifest must list."""
+    return FILES if manifest.output is None else FILES + OUTPUT_FILES
+
+
 def write_bundle(path: Path, manifest: Manifest, contents: Mapping[str, bytes], *, replace: bool = False) -> str:
     """Write a bundle to the folder ``path``; its id. An existing folder is replaced only if asked, and only a bundle."""
-    if set(contents) != set(FILES):
-        raise BundleError(f"a bundle holds exactly {', '.join(FILES)}")
+    names = files_of(manifest)
+    if set(contents) != set(names):
+        raise BundleError(f"this bundle holds exactly {', '.join(names)}")
     if path.exists() and not replace:
         raise BundleError(f"{path} exists already", hint="Choose another folder, or replace it with --force")
     if path.exists() and not (path / MANIFEST).is_file():
@@ -142,28 +181,39 @@ def read_bundle(path: Path | str) -> Bundle:
     if _read(folder / MANIFEST_DIGEST, folder) != f"{digest(text)}\n".encode():
         raise BundleError(f"{folder / MANIFEST} or {MANIFEST_DIGEST} is not the file that was written (digests differ)")
     contents = {}
-    for name in FILES:
+    for name in files_of(manifest):
         listed = manifest.files.get(name)
         if listed is None:
             raise BundleError(f"{folder}: the manifest lists no {name}", hint="Train the bundle again")
         contents[name] = _read(folder / name, folder)
         if digest(contents[name]) != listed:
             raise BundleError(f"{folder / name} is not the file that the manifest lists (its digest differs)")
-    grid = IntervalGrid(_array(contents, "edges.npy", folder), _array(contents, "base.npy", folder))
     kaplan_meier = _array(contents, "kaplan_meier.npy", folder)
-    _check_grid(grid, manifest, folder)
-    if not _is_log_survival(kaplan_meier):
-        raise BundleError(f"{folder / 'kaplan_meier.npy'} holds no log survival", hint="Train the bundle again")
+    if not _is_log_survival(kaplan_meier) or not 0.0 <= manifest.abort_hazard < 1.0:
+        raise BundleError(
+            f"{folder}: the Kaplan-Meier curve or the abort hazard is out of bounds", hint="Train the bundle again"
+        )
+    output = manifest.output
     return Bundle(
         id=digest(text),
         manifest=manifest,
-        model=contents["model.onnx"],
-        grid=grid,
+        admission=_graph(contents, "", manifest.intervals, folder),
+        output=None if output is None else _graph(contents, "output_", output.intervals, folder),
         kaplan_meier=kaplan_meier,
-        golden_features=_array(contents, "golden_features.npy", folder),
-        golden_hazards=_array(contents, "golden_hazards.npy", folder),
         history=contents["history.msgpack"],
+        learned=decode_learned(contents["learned.msgpack"]),
         fingerprints=_array(contents, "fingerprints.npy", folder),
+    )
+
+
+def _graph(contents: Mapping[str, bytes], prefix: str, intervals: int, folder: Path) -> Graph:
+    grid = IntervalGrid(_array(contents, f"{prefix}edges.npy", folder), _array(contents, f"{prefix}base.npy", folder))
+    _check_grid(grid, intervals, f"{folder}: {prefix}edges.npy or {prefix}base.npy")
+    return Graph(
+        contents[f"{prefix}model.onnx"],
+        grid,
+        _array(contents, f"{prefix}golden_features.npy", folder),
+        _array(contents, f"{prefix}golden_hazards.npy", folder),
     )
 
 
@@ -201,28 +251,25 @@ def _array(contents: Mapping[str, bytes], name: str, folder: Path) -> npt.NDArra
         raise BundleError(f"{folder / name} is damaged: {error}") from None
     if array.dtype.kind not in "fiu":
         raise BundleError(f"{folder / name} holds no numbers")
-    if not np.isfinite(array).all() and name != "golden_features.npy":
+    if not np.isfinite(array).all() and not name.endswith("golden_features.npy"):
         raise BundleError(f"{folder / name} holds numbers that are not finite")
     return array
 
 
-def _check_grid(grid: IntervalGrid, manifest: Manifest, folder: Path) -> None:
+def _check_grid(grid: IntervalGrid, intervals: int, where: str) -> None:
     edges, base = grid.edges, grid.base
     fits = (
         edges.dtype == np.int64
         and edges.ndim == 1
         and _is_log_survival(base)
-        and len(edges) == manifest.intervals + 1
+        and len(edges) == intervals + 1
         and len(edges) > 1
         and edges[0] == 0
         and bool((np.diff(edges) > 0).all())
         and len(base) == edges[-1] + 1
-        and 0.0 <= manifest.abort_hazard < 1.0
     )
     if not fits:
-        raise BundleError(
-            f"{folder}: the grid's tables or the abort hazard are out of bounds", hint="Train the bundle again"
-        )
+        raise BundleError(f"{where} is out of bounds", hint="Train the bundle again")
 
 
 def _is_log_survival(table: npt.NDArray[Any]) -> bool:

@@ -47,7 +47,10 @@ class CountedStream:
         completion = Completion(request=self._request, output_tokens=output_tokens, end=reason, finished_s=finished_s)
         if not self._closed:
             self._closed = True
-            self._forecaster.observe([completion])
+            self._tell(completion)
+
+    def _tell(self, completion: Completion) -> None:
+        self._forecaster.observe([completion])
 
 
 def remaining_cap(requests: Sequence[Request], generated: IntArray) -> IntArray:

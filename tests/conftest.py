@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is loaded: tests share their cores
+
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -49,7 +52,8 @@ def quick_settings() -> Callable[..., Settings]:
     """A function that gives settings to train a family in seconds."""
 
     def settings(model: str, **more: Any) -> Settings:
-        return Settings(**{"model": model, "intervals": 24, "options": QUICK.get(model, {}), **more})
+        quick = {"model": model, "intervals": 24, "options": QUICK.get(model, {}), "read_outputs": False}
+        return Settings(**{**quick, **more})
 
     return settings
 
@@ -80,3 +84,12 @@ def trained(request: pytest.FixtureRequest, bundle_of: Callable[[str], Trained])
 def boosted(bundle_of: Callable[[str], Trained]) -> Trained:
     """The default family's bundle."""
     return bundle_of("lightgbm")
+
+
+@pytest.fixture(scope="session")
+def reading(
+    small_log: SynthLog, quick_settings: Callable[..., Settings], tmp_path_factory: pytest.TempPathFactory
+) -> Trained:
+    """The default family's bundle with the model that reads outputs."""
+    out = tmp_path_factory.mktemp("bundles") / "reading"
+    return train(small_log.trace, quick_settings("lightgbm", read_outputs=True), out)

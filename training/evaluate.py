@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from endcast.datasets.trace import IntArray, Trace
+from endcast.datasets.trace import BoolArray, IntArray, Trace
 from endcast.errors import InputError, TrainingError
 from endcast.predictors.bundle import Bundle
 from endcast.predictors.onnx_forecaster import OnnxForecaster
@@ -20,7 +20,7 @@ from endcast.training.fingerprints import BY_CHANCE, overlap
 from endcast.training.population import Pairs, clusters, draw_pairs, measurable
 from endcast.training.replay import prompt_groups
 from endcast.training.select import split_trace
-from endcast.training.served import serve_trace
+from endcast.training.served import AlongOutputs, Served, serve_outputs, serve_trace
 
 DEFAULT_HORIZONS = (16, 32, 64, 80, 128)
 #: Bootstrap draws, and the mass that an interval covers.
@@ -78,7 +78,8 @@ class Survival:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All figures; ``baselines`` hold the same for Kaplan-Meier."""
+    """All figures; ``baselines`` hold the same for Kaplan-Meier and, where outputs were read, for the forecast at
+    admission, conditioned on the tokens since but not on the text."""
 
     bundle: str
     population: str
@@ -130,17 +131,25 @@ def evaluate(
     if observe and trace.has_arrivals:
         observed[tested] = observed[parts.rest] = True
     forecaster = OnnxForecaster(bundle, aborts=False, recalibrate=recalibrate)
-    served = serve_trace(forecaster, trace, wanted, observed=observed, seed=seed, advance=advance)
+    served, along = _serve(forecaster, trace, wanted, observed, max(horizons), seed, advance)
     lengths = trace.output_tokens[served.rows]
     pairs = draw_pairs(lengths, population, rng)
     groups = None if trace.has_arrivals else prompt_groups(trace)
     cluster = clusters(trace, served.rows, groups)
     pooled = _kaplan_meier(bundle, served.batch)
-    figures, baseline = {}, {}
+    figures: dict[str, HorizonFigures] = {}
+    baseline: dict[str, dict[str, HorizonFigures]] = {name: {} for name in ("kaplan_meier", "admission")}
     for horizon in horizons:
-        km = _read(pooled, pairs, horizon)
-        figures[str(horizon)] = _figures(_read(served.batch, pairs, horizon), km, pairs, horizon, cluster, rng)
-        baseline[str(horizon)] = _figures(km, km, pairs, horizon, cluster, None)
+        km = _read(_at(pooled), pairs, horizon)
+        admission = _read(_at(served.batch), pairs, horizon)
+        model = admission if along is None else _read(along.at, pairs, horizon)
+        figures[str(horizon)] = _figures(model, km, pairs, horizon, cluster, rng)
+        baseline["kaplan_meier"][str(horizon)] = _figures(km, km, pairs, horizon, cluster, None)
+        if along is not None:
+            baseline["admission"][str(horizon)] = _figures(admission, km, pairs, horizon, cluster, rng)
+    baselines = {"kaplan_meier": {"horizons": baseline["kaplan_meier"], "admission": _admission(pooled, lengths, rng)}}
+    if along is not None:
+        baselines["admission"] = {"horizons": baseline["admission"]}
     return Evaluation(
         bundle=bundle.id,
         population=population,
@@ -149,8 +158,26 @@ def evaluate(
         excluded=_excluded(trace, tested[~measured], len(tested[measured]) - len(rows)),
         horizons=figures,
         admission=_admission(served.batch, lengths, rng),
-        baselines={"kaplan_meier": {"horizons": baseline, "admission": _admission(pooled, lengths, rng)}},
+        baselines=baselines,
         survival=_survival(served.batch, pooled, lengths),
+    )
+
+
+def _serve(
+    forecaster: OnnxForecaster,
+    trace: Trace,
+    wanted: BoolArray,
+    observed: BoolArray,
+    horizon: int,
+    seed: int,
+    advance: Callable[[int], None],
+) -> tuple[Served, AlongOutputs | None]:
+    """Forecasts at admission, and along outputs where the bundle reads and the log has them."""
+    every = forecaster.refresh_every
+    if every is None or trace.table.column("output").null_count == len(trace):
+        return serve_trace(forecaster, trace, wanted, observed=observed, seed=seed, advance=advance), None
+    return serve_outputs(
+        forecaster, trace, wanted, every=every, reach=horizon, observed=observed, seed=seed, advance=advance
     )
 
 
@@ -175,12 +202,20 @@ class _Readings:
     within: FloatArray
 
 
-def _read(batch: SurvivalBatch, pairs: Pairs, horizon: int) -> _Readings:
+_At = Callable[[IntArray, IntArray], SurvivalBatch]
+
+
+def _at(batch: SurvivalBatch) -> _At:
+    """Forecasts at admission, conditioned on the tokens elapsed since."""
+    return lambda request, elapsed: batch.take(request).advance(elapsed)
+
+
+def _read(at: _At, pairs: Pairs, horizon: int) -> _Readings:
     """p_end and expected_within of each pair."""
     p, within = np.empty(len(pairs.request)), np.empty(len(pairs.request))
     for start in range(0, len(p), CHUNK):
         part = slice(start, start + CHUNK)
-        here = batch.take(pairs.request[part]).advance(pairs.elapsed[part])
+        here = at(pairs.request[part], pairs.elapsed[part])
         p[part] = 1.0 - here.survival_at(horizon)
         within[part] = here.within(horizon)
     return _Readings(p, within)

@@ -13,9 +13,12 @@ from endcast.predictors.features.protocol import Float32Array
 Hazards = Callable[[Float32Array], npt.NDArray[np.floating]]
 
 
-def hard_inputs(features: Float32Array, rng: np.random.Generator) -> Float32Array:
+def hard_inputs(
+    features: Float32Array, rng: np.random.Generator, always_known: npt.NDArray[np.bool_] | None = None
+) -> Float32Array:
     """Rows like ``features`` (n, F): as they are, with values missing, swapped between rows, at their bounds, at zero,
-    and one float32 step beside values of the training data (where thresholds lie)."""
+    and one float32 step beside values of the training data (where thresholds lie). Columns that are ``always_known`` (F,)
+    are never missing."""
     shape = features.shape
     some = rng.random(shape) < 0.3
     swapped = rng.permuted(features, axis=0)
@@ -30,16 +33,18 @@ def hard_inputs(features: Float32Array, rng: np.random.Generator) -> Float32Arra
         np.where(some, bounds, features),
         np.nextafter(swapped, step),
     ]
-    return np.concatenate(variants).astype(np.float32)
+    inputs: Float32Array = np.concatenate(variants).astype(np.float32)
+    if always_known is not None:
+        missing = np.isnan(inputs) & always_known
+        inputs[missing] = np.tile(features, (len(variants), 1))[missing]
+    return inputs
 
 
-def worst_difference(native: Hazards, exported: Hazards, features: Float32Array, rng: np.random.Generator) -> float:
-    """Largest absolute difference of hazards over hard inputs made from ``features``; NaN if any is not finite."""
-    inputs = hard_inputs(features, rng)
+def worst_difference(native: Hazards, exported: Hazards, inputs: Float32Array) -> float:
+    """Largest absolute difference of hazards over ``inputs`` (n, F), hard ones; NaN if any is not finite."""
     return float(np.abs(native(inputs) - exported(inputs)).max(initial=0.0))
 
 
-def golden_features(features: Float32Array, rng: np.random.Generator, rows: int = 16) -> Float32Array:
-    """(rows, F), some of the hard inputs, for the bundle's golden pair."""
-    inputs = hard_inputs(features, rng)
+def golden_features(inputs: Float32Array, rng: np.random.Generator, rows: int = 16) -> Float32Array:
+    """(rows, F), some of the hard ``inputs``, for the bundle's golden pair."""
     return inputs[np.sort(rng.permutation(len(inputs))[:rows])]

@@ -10,36 +10,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import endcast
-from endcast.datasets.trace import BoolArray, Trace
-from endcast.errors import InputError, TrainingError
+from endcast.datasets.trace import BoolArray, IntArray, Trace
+from endcast.errors import InputError
 from endcast.predictors.bundle import SCHEMA_VERSION, Manifest, array_bytes, write_bundle
-from endcast.predictors.calibration import Calibration
 from endcast.predictors.features.pipeline import FeaturePipeline
-from endcast.predictors.features.protocol import Columns, Float32Array
+from endcast.predictors.features.protocol import Columns
 from endcast.predictors.grid import IntervalGrid
+from endcast.predictors.learned import encode_learned
 from endcast.predictors.models import MODELS
-from endcast.predictors.models.graph import finish
-from endcast.predictors.models.protocol import FittedModel, TrainingData
-from endcast.predictors.onnx_forecaster import HazardGraph
+from endcast.predictors.models.protocol import TrainingData
 from endcast.predictors.product_limit import product_limit
-from endcast.survival import FloatArray
 from endcast.training.calibrate import calibrate
+from endcast.training.export import Exported, export
 from endcast.training.fingerprints import sample
-from endcast.training.parity import golden_features, worst_difference
+from endcast.training.learned_groups import in_place, teach
+from endcast.training.output_part import has_outputs, train_output_part
 from endcast.training.replay import replay
 from endcast.training.select import Parts, active_groups, drawn_rows, split_trace, usable, validation_part
 from endcast.types import EndReason
-
-#: The graph may differ from the native model by this much, in probability, on any input.
-PARITY = 1e-5
 
 
 @dataclass(frozen=True)
 class Settings:
     """How to train. ``most_rows`` bounds the person-period rows that are held in memory; requests are drawn at random
-    where a log makes more. ``options`` go to the model family."""
+    where a log makes more. ``read_outputs``: whether a second model is trained to read outputs, where the log has them.
+    ``options`` go to the model family."""
 
     model: str = "lightgbm"
     split: str = "last:0.3"
@@ -47,6 +45,7 @@ class Settings:
     intervals: int = 48
     features: list[str] | None = None
     most_rows: int = 1_000_000
+    read_outputs: bool = True
     seed: int = 0
     threads: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -81,6 +80,14 @@ def train(
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Trained:
     """Train on the training part of ``trace`` and write the bundle to the folder ``out``."""
+    # Threads of linear algebra that wait for each other cost more than they bring: twenty times the CPU on a busy machine.
+    with threadpool_limits(limits=settings.threads):
+        return _train(trace, settings, out, replace, tell, advance)
+
+
+def _train(
+    trace: Trace, settings: Settings, out: Path, replace: bool, tell: Tell, advance: Callable[[int], None]
+) -> Trained:
     family = MODELS.get(settings.model)()
     parts = split_trace(trace, settings.split, settings.seed)
     part = trace.take(parts.train)
@@ -90,13 +97,16 @@ def train(
     groups = active_groups(part, settings.features) if family.uses_features else []
     tell(f"{can_learn.sum()} requests train, {len(grid)} intervals, features: {', '.join(groups) or 'none'}")
     pipeline = FeaturePipeline(groups, grid)
-    data = _training_data(part, can_learn, pipeline, settings, tell, advance)
+    rows, data = _training_data(part, can_learn, pipeline, settings, tell, advance)
     fitted = family.fit(data)
-    calibration, validation = calibrate(data, fitted)
+    slope, validation = calibrate(data, fitted)
     final = family.refit(data, fitted)
-    graph = finish(final.graph(), calibration)
-    golden, difference = _check_parity(data, final, calibration, graph)
-    tell(f"graph and native model differ by at most {difference:.1e}")
+    exported = export(data, final, slope)
+    tell(f"graph and native model differ by at most {exported.difference:.1e}")
+    drawn = part.take(rows)
+    output = None
+    if settings.read_outputs and family.uses_features and has_outputs(drawn):
+        output = train_output_part(drawn, data, family, fitted, settings.most_rows)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         model=family.name,
@@ -105,24 +115,33 @@ def train(
         interval_columns=list(pipeline.interval_columns),
         intervals=len(grid),
         abort_hazard=_abort_hazard(part),
-        calibration={"slope": calibration.slope, "shift": calibration.shift.tolist()},
+        slope=slope,
+        output=None if output is None else output.manifest,
         training=_provenance(trace, parts, can_learn, data, settings),
-        metrics={"validation": validation, "parity": difference},
+        metrics={"validation": validation, "parity": exported.difference},
         card=dict(final.card),
         versions=_versions(),
         files={},
     )
     contents = {
-        "model.onnx": graph,
-        "edges.npy": array_bytes(grid.edges),
-        "base.npy": array_bytes(grid.base),
+        **_graph_files("", grid, exported),
+        **({} if output is None else _graph_files("output_", output.grid, output.exported)),
         "kaplan_meier.npy": array_bytes(product_limit(lengths, ended)),
-        "golden_features.npy": array_bytes(golden),
-        "golden_hazards.npy": array_bytes(HazardGraph(graph).hazards(golden)),
         "history.msgpack": pipeline.dump(),
+        "learned.msgpack": encode_learned({**pipeline.dump_learned(), **({} if output is None else output.learned)}),
         "fingerprints.npy": array_bytes(sample(part, settings.seed)),
     }
     return Trained(write_bundle(out, manifest, contents, replace=replace), out, manifest)
+
+
+def _graph_files(prefix: str, grid: IntervalGrid, exported: Exported) -> dict[str, bytes]:
+    return {
+        f"{prefix}model.onnx": exported.model,
+        f"{prefix}edges.npy": array_bytes(grid.edges),
+        f"{prefix}base.npy": array_bytes(grid.base),
+        f"{prefix}golden_features.npy": array_bytes(exported.golden_features),
+        f"{prefix}golden_hazards.npy": array_bytes(exported.golden_hazards),
+    }
 
 
 def _training_data(
@@ -132,17 +151,19 @@ def _training_data(
     settings: Settings,
     tell: Tell,
     advance: Callable[[int], None],
-) -> TrainingData:
-    """Features of (a draw of) the training part, and its fit and validation rows."""
+) -> tuple[IntArray, TrainingData]:
+    """Features of (a draw of) the training part, and its fit and validation rows; which rows of ``part`` they are."""
     candidates = np.flatnonzero(can_learn)
     drawn = candidates[drawn_rows(part.output_tokens[candidates], pipeline.grid, settings.most_rows, settings.seed)]
     if len(drawn) < len(candidates):
         tell(f"{len(drawn)} of {len(candidates)} requests are drawn to fit; history is kept of all")
     wanted = np.zeros(len(part), dtype=bool)
     wanted[drawn] = True
-    rows, raw = replay(part, pipeline, wanted, seed=settings.seed, advance=advance)
+    out_of_fold = teach(part, drawn, pipeline, settings.seed, tell)
+    rows, collected = replay(part, pipeline, wanted, seed=settings.seed, advance=advance)
+    raw = in_place(collected, pipeline, out_of_fold, np.searchsorted(drawn, rows)) if collected else []
     fit, validation, block = validation_part(part, rows, settings.validation, settings.seed)
-    return TrainingData(
+    return rows, TrainingData(
         grid=pipeline.grid,
         columns=pipeline.columns,
         interval_columns=pipeline.interval_columns,
@@ -161,24 +182,6 @@ def _training_data(
 
 def _no_columns(rows: int, grid: IntervalGrid) -> Columns:
     return Columns(np.empty((rows, 0), np.float32), np.empty((rows, len(grid), 0), np.float32))
-
-
-def _check_parity(
-    data: TrainingData, final: FittedModel, calibration: Calibration, graph: bytes
-) -> tuple[Float32Array, float]:
-    """Golden features, and the worst difference between the graph and the native model on hard inputs."""
-    rng = np.random.default_rng(data.seed)
-    drawn = np.sort(rng.permutation(len(data.lengths))[:256])
-    features = data.vectors(drawn)
-
-    def native(inputs: Float32Array) -> FloatArray:
-        hazards: FloatArray = 1.0 / (1.0 + np.exp(-calibration.apply(final.logits(inputs))))
-        return hazards
-
-    difference = worst_difference(native, HazardGraph(graph).hazards, features, rng)
-    if not difference <= PARITY:
-        raise TrainingError(f"the exported graph differs from the model by {difference:.2g}, more than {PARITY}")
-    return golden_features(features, rng), difference
 
 
 def _abort_hazard(part: Trace) -> float:

@@ -6,7 +6,7 @@ see it whole; ``split`` takes it apart again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -14,8 +14,9 @@ import numpy as np
 
 from endcast.errors import BundleError
 from endcast.predictors.features import FEATURES
-from endcast.predictors.features.protocol import Columns, FeatureGroup, Float32Array
+from endcast.predictors.features.protocol import Columns, FeatureGroup, Float32Array, LearnedGroup
 from endcast.predictors.grid import IntervalGrid
+from endcast.predictors.learned import Tables
 from endcast.types import Completion, Request
 
 #: Finite values are kept within this, so that every model and every float32 graph can carry them.
@@ -94,6 +95,19 @@ class FeaturePipeline:
         for group in stateful:
             group.load(decoded.groups[group.name])
         self.observed = decoded.observed
+
+
+    def dump_learned(self) -> dict[str, Tables]:
+        """The tables that groups learned in training, by group."""
+        return {group.name: group.dump_learned() for group in self.groups if isinstance(group, LearnedGroup)}
+
+    def load_learned(self, learned: Mapping[str, Tables]) -> None:
+        """Take over such tables; ``BundleError`` if a group's are missing."""
+        for group in self.groups:
+            if isinstance(group, LearnedGroup):
+                if group.name not in learned:
+                    raise BundleError(f"the tables that {group.name} learned are missing", hint="Train the bundle again")
+                group.load_learned(learned[group.name])
 
 
 class _Memory(msgspec.Struct):

@@ -12,9 +12,9 @@ Unknown is NaN. Values stay small in range (float32 must carry them) and never d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,17 @@ class FeatureGroup(Protocol):
 
     def load(self, memory: object) -> None:
         """Take over a dumped memory."""
+
+
+@runtime_checkable
+class LearnedGroup(Protocol):
+    """A group that reads with tables which training made once, such as a score of words; fixed in the bundle."""
+
+    def load_learned(self, tables: Mapping[str, Float32Array]) -> None:
+        """Take over tables; ``BundleError`` if they do not fit."""
+
+    def dump_learned(self) -> Mapping[str, Float32Array]:
+        """The tables by name."""
 
 
 class Stateless:

@@ -1,6 +1,7 @@
 """Hazard models as ONNX graphs: ``features`` (n, F) float32 in, ``hazards`` (n, K) float32 out.
 
-A family gives the nodes up to the log-odds; calibration and the logistic function are the same for all.
+A family gives the nodes up to the log-odds, and names what they correct (``BASE``: the pooled log-odds, or an interval
+column that brings its own for each row); calibration and the logistic function are the same for all.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from endcast.predictors.calibration import Calibration
-
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 9
-INPUT, OUTPUT, LOGITS = "features", "hazards", "logits"
+INPUT, OUTPUT, LOGITS, BASE = "features", "hazards", "logits", "base"
 
 
 @dataclass(frozen=True)
 class LogitGraph:
-    """Nodes that compute ``logits`` (n, K) from ``features`` (n, ``width``), and the constants they use."""
+    """Nodes that compute ``logits`` (n, K) from ``features`` (n, ``width``), and the constants they use.
+
+    They, or the constants, make ``base`` too, (1, K) or (n, K): the log-odds that calibration pulls towards.
+    """
 
     nodes: tuple[onnx.NodeProto, ...]
     constants: tuple[onnx.TensorProto, ...]
@@ -40,20 +42,18 @@ def node(op: str, inputs: Sequence[str], output: str, **attributes: Any) -> onnx
     return helper.make_node(op, list(inputs), [output], name=output, **attributes)
 
 
-def finish(graph: LogitGraph, calibration: Calibration) -> bytes:
-    """The whole model: calibrated hazards. Two equal models give equal bytes."""
+def finish(graph: LogitGraph, slope: float) -> bytes:
+    """The whole model: hazards, the log-odds pulled towards their base by ``slope``. Two equal models give equal bytes."""
     nodes = [
         *graph.nodes,
-        node("Sub", [LOGITS, "calibration_base"], "centred"),
+        node("Sub", [LOGITS, BASE], "centred"),
         node("Mul", ["centred", "calibration_slope"], "scaled"),
-        node("Add", ["scaled", "calibration_shift"], "calibrated"),
+        node("Add", ["scaled", BASE], "calibrated"),
         node("Sigmoid", ["calibrated"], OUTPUT),
     ]
     constants = [
         *graph.constants,
-        constant("calibration_base", calibration.base, np.float32),
-        constant("calibration_slope", calibration.slope, np.float32),
-        constant("calibration_shift", calibration.base + calibration.shift, np.float32),
+        constant("calibration_slope", slope, np.float32),
     ]
     proto = helper.make_graph(
         nodes,
@@ -72,13 +72,18 @@ def finish(graph: LogitGraph, calibration: Calibration) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def constant_logits(logits: npt.ArrayLike, width: int) -> LogitGraph:
-    """The same log-odds (K,) for every request."""
-    row = np.asarray(logits, dtype=np.float32)
+def pooled_base(logits: npt.ArrayLike) -> onnx.TensorProto:
+    """``base`` as one row (K,) for all."""
+    return constant(BASE, np.asarray(logits, dtype=np.float64)[None, :], np.float32)
+
+
+def base_alone(base_logit: npt.ArrayLike, width: int) -> LogitGraph:
+    """The pooled log-odds (K,) for every row: a model that corrects nothing."""
+    row = np.asarray(base_logit, dtype=np.float32)
     nodes = (
         node("Shape", [INPUT], "rows", start=0, end=1),
         node("Concat", ["rows", "intervals"], "shape", axis=0),
-        node("Expand", ["row", "shape"], LOGITS),
+        node("Expand", [BASE, "shape"], LOGITS),
     )
-    constants = (constant("row", row[None, :], np.float32), constant("intervals", [len(row)], np.int64))
+    constants = (pooled_base(row), constant("intervals", [len(row)], np.int64))
     return LogitGraph(nodes, constants, width, len(row))

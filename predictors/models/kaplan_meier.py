@@ -14,7 +14,7 @@ import numpy as np
 from endcast.errors import TrainingError
 from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.grid import logit
-from endcast.predictors.models.graph import INPUT, LOGITS, LogitGraph, constant, constant_logits, node
+from endcast.predictors.models.graph import INPUT, LOGITS, LogitGraph, base_alone, constant, node, pooled_base
 from endcast.predictors.models.protocol import FittedModel, TrainingData, check_options
 from endcast.survival import FloatArray, IntArray
 
@@ -37,7 +37,7 @@ class PooledCurve:
 
     def graph(self) -> LogitGraph:
         """A constant."""
-        return constant_logits(self.base_logit, self.width)
+        return base_alone(self.base_logit, self.width)
 
 
 class KaplanMeier:
@@ -49,8 +49,7 @@ class KaplanMeier:
     def fit(self, data: TrainingData) -> FittedModel:
         """The grid has it already."""
         check_options(self.name, data.options, ())
-        width = data.features.values.shape[1] + len(data.grid) * data.features.intervals.shape[2]
-        return PooledCurve(data.grid.base_logit, width, {})
+        return PooledCurve(data.grid.base_logit, data.width, {})
 
     def refit(self, data: TrainingData, fitted: FittedModel) -> FittedModel:
         """The same."""
@@ -89,6 +88,7 @@ class SizeStrata:
             constant("axis", [1], np.int64),
             constant("pooled", len(self.table) - 1, np.int64),
             constant("table", self.table, np.float32),
+            pooled_base(self.table[-1]),
         )
         return LogitGraph(nodes, constants, self.width, self.table.shape[1])
 
@@ -130,5 +130,4 @@ class KaplanMeierBySize:
         pooled = data.grid.base_hazard
         table = logit((events + PRIOR_REQUESTS * pooled) / (at_risk + PRIOR_REQUESTS))
         table[-1] = data.grid.base_logit
-        width = data.features.values.shape[1] + len(data.grid) * data.features.intervals.shape[2]
-        return SizeStrata(bounds, table, column, width, {"strata": len(bounds) + 1})
+        return SizeStrata(bounds, table, column, data.width, {"strata": len(bounds) + 1})

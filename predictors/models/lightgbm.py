@@ -1,8 +1,9 @@
 """Boosted hazards: LightGBM trees correct the pooled curve, interval by interval.
 
 Each person-period row is one interval that a request reached. Trees see the request's columns, the interval's number and
-its interval columns, and start from the pooled log-odds of the interval, so that no tree at all *is* Kaplan-Meier: that
-is what is used where trees do not help on the validation part beyond doubt (``harmless``).
+its interval columns, and start from the log-odds that they correct (the pooled curve's, or those that an interval column
+brings), so that no tree at all *is* that curve: it is what is used where trees do not help on the validation part beyond
+doubt (``harmless``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from endcast.predictors.calibration import log_loss
 from endcast.predictors.features.pipeline import split
 from endcast.predictors.features.protocol import Columns, Float32Array
 from endcast.predictors.grid import IntervalGrid
-from endcast.predictors.models.graph import INPUT, LOGITS, LogitGraph, constant, constant_logits, node
+from endcast.predictors.models.graph import BASE, INPUT, LOGITS, LogitGraph, base_alone, constant, node, pooled_base
 from endcast.predictors.models.protocol import FittedModel, TrainingData, check_options
 from endcast.predictors.models.trees import ensemble_node
 from endcast.survival import FloatArray, IntArray
@@ -57,20 +58,25 @@ REFIT_GROWTH = 1.1
 
 @dataclass(frozen=True, eq=False)
 class BoostedHazard:
-    """Trees on top of the pooled log-odds; ``booster`` is ``None`` where no tree helps."""
+    """Trees on top of the log-odds that they correct; ``booster`` is ``None`` where no tree helps."""
 
     booster: lightgbm.Booster | None
     grid: IntervalGrid
     values: int  #: f
     width: int  #: F
     card: Mapping[str, Any]
+    offset: int | None = None  #: the interval column that brings those log-odds; ``None``: the pooled ones
 
     def logits(self, features: Float32Array) -> FloatArray:
         """(n, K)."""
-        base = np.tile(self.grid.base_logit, (len(features), 1))
+        columns = split(features, self.values, len(self.grid))
+        base = (
+            np.tile(self.grid.base_logit, (len(features), 1))
+            if self.offset is None
+            else columns.intervals[:, :, self.offset].astype(np.float64)
+        )
         if self.booster is None:
             return base
-        columns = split(features, self.values, len(self.grid))
         request = np.repeat(np.arange(len(features)), len(self.grid))
         interval = np.tile(np.arange(len(self.grid)), len(features))
         raw = self.booster.predict(_matrix(columns, request, interval), raw_score=True, num_threads=1)
@@ -78,15 +84,39 @@ class BoostedHazard:
         return logits
 
     def graph(self) -> LogitGraph:
-        """Expand each request to its K rows, evaluate all trees in one node, add the pooled log-odds."""
+        """Expand each row to its K intervals, evaluate all trees in one node, add the log-odds that they correct."""
         k = len(self.grid)
-        if self.booster is None:
-            return constant_logits(self.grid.base_logit, self.width)
+        if self.booster is None and self.offset is None:
+            return base_alone(self.grid.base_logit, self.width)
         rest = (self.width - self.values) // k
-        nodes = (
-            node("Slice", [INPUT, "zero", "f", "one"], "values"),
+        constants = [
+            constant(name, value, np.int64)
+            for name, value in {
+                "zero": [0],
+                "one": [1],
+                "f": [self.values],
+                "end": [self.width],
+                "interval_shape": [-1, k, rest],
+                "values_shape": [1, k, self.values],
+                "k_by_one": [k, 1],
+                "table_shape": [-1, self.values + 1 + rest],
+                "output_shape": [-1, k],
+            }.items()
+        ]
+        nodes = [
             node("Slice", [INPUT, "f", "end", "one"], "flat_intervals"),
             node("Reshape", ["flat_intervals", "interval_shape"], "intervals"),
+        ]
+        if self.offset is None:
+            constants.append(pooled_base(self.grid.base_logit))
+        else:
+            constants.append(constant("offset", self.offset, np.int64))
+            nodes.append(node("Gather", ["intervals", "offset"], BASE, axis=2))
+        if self.booster is None:
+            return LogitGraph((*nodes, node("Identity", [BASE], LOGITS)), tuple(constants), self.width, k)
+        constants.append(constant("numbers", np.arange(k).reshape(1, k, 1), np.float32))
+        nodes += [
+            node("Slice", [INPUT, "zero", "f", "one"], "values"),
             node("Unsqueeze", ["values", "one"], "values_3d"),
             node("Expand", ["values_3d", "values_shape"], "values_each"),
             node("Shape", [INPUT], "rows", start=0, end=1),
@@ -96,25 +126,9 @@ class BoostedHazard:
             node("Reshape", ["table", "table_shape"], "period_rows"),
             ensemble_node(self.booster, "period_rows", "boosted"),
             node("Reshape", ["boosted", "output_shape"], "boosted_each"),
-            node("Add", ["boosted_each", "base_logit"], LOGITS),
-        )
-        integers = {
-            "zero": [0],
-            "one": [1],
-            "f": [self.values],
-            "end": [self.width],
-            "interval_shape": [-1, k, rest],
-            "values_shape": [1, k, self.values],
-            "k_by_one": [k, 1],
-            "table_shape": [-1, self.values + 1 + rest],
-            "output_shape": [-1, k],
-        }
-        constants = (
-            *(constant(name, value, np.int64) for name, value in integers.items()),
-            constant("numbers", np.arange(k).reshape(1, k, 1), np.float32),
-            constant("base_logit", self.grid.base_logit[None, :], np.float32),
-        )
-        return LogitGraph(nodes, constants, self.width, k)
+            node("Add", ["boosted_each", BASE], LOGITS),
+        ]
+        return LogitGraph(tuple(nodes), tuple(constants), self.width, k)
 
 
 class LightGbmHazard:
@@ -145,7 +159,7 @@ class LightGbmHazard:
             "validation_gain_standard_error": error,
         }
         if not harmless:
-            data.tell("trees do not help beyond doubt on the validation part: the bundle is Kaplan-Meier")
+            data.tell("trees do not help beyond doubt on the validation part: none is used")
         return _fitted(data, booster if harmless else None, card)
 
     def refit(self, data: TrainingData, fitted: FittedModel) -> FittedModel:
@@ -168,9 +182,7 @@ def _boost(parameters: dict[str, Any], train: lightgbm.Dataset, rounds: int, **m
 
 
 def _fitted(data: TrainingData, booster: lightgbm.Booster | None, card: Mapping[str, Any]) -> BoostedHazard:
-    values = data.features.values.shape[1]
-    width = values + len(data.grid) * data.features.intervals.shape[2]
-    return BoostedHazard(booster, data.grid, values, width, card)
+    return BoostedHazard(booster, data.grid, data.features.values.shape[1], data.width, card, data.offset)
 
 
 def _parameters(data: TrainingData) -> dict[str, Any]:
@@ -190,7 +202,7 @@ def _dataset(data: TrainingData, index: IntArray, reference: lightgbm.Dataset | 
         _matrix(data.features, rows.request, rows.interval),
         rows.event,
         weight=rows.weight,
-        init_score=data.grid.base_logit[rows.interval],
+        init_score=data.base_logits(rows.request, rows.interval),
         reference=reference,
         feature_name=[*data.columns, "interval", *(f"{name}.k" for name in data.interval_columns)],
         params={"max_bin": 255, "verbosity": -1},
@@ -198,9 +210,9 @@ def _dataset(data: TrainingData, index: IntArray, reference: lightgbm.Dataset | 
 
 
 def _gain(data: TrainingData, booster: lightgbm.Booster, rounds: int) -> tuple[float, float]:
-    """Gain in log likelihood over the pooled curve, in nats a validation request, and its standard error by block."""
+    """Gain in log likelihood over the curve that is corrected, in nats a validation row, and its standard error by block."""
     rows = data.rows(data.validation)
-    base = data.grid.base_logit[rows.interval]
+    base = data.base_logits(rows.request, rows.interval)
     matrix = _matrix(data.features, rows.request, rows.interval)
     trees = np.asarray(booster.predict(matrix, raw_score=True, num_iteration=rounds, num_threads=data.threads))
     gain = log_loss(base, rows.event, rows.weight) - log_loss(base + trees, rows.event, rows.weight)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from endcast.datasets.person_period import PersonPeriods, person_periods
 from endcast.errors import TrainingError
-from endcast.predictors.features.pipeline import join
+from endcast.predictors.features.pipeline import join, split
 from endcast.predictors.features.protocol import Columns, Float32Array
 from endcast.predictors.grid import IntervalGrid
 from endcast.survival import FloatArray, IntArray
@@ -29,7 +29,8 @@ class TrainingData:
     """Requests to learn from: ``features`` of n rows, ``lengths`` (n,) ≥ 1, ``ended`` (n,) event or censored.
 
     ``fit`` and ``validation`` are disjoint indices of rows, validation the later part; ``block`` (n,) numbers the
-    clusters (stretches of time, prompts) within which rows are not independent.
+    clusters (stretches of time, prompts) within which rows are not independent. ``offset`` names the interval column
+    that holds the log-odds which a model corrects, row by row; without one it corrects the grid's pooled curve.
     """
 
     grid: IntervalGrid
@@ -45,6 +46,28 @@ class TrainingData:
     threads: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda text: None
+    offset: int | None = None
+
+    @property
+    def width(self) -> int:
+        """F, of a feature vector."""
+        return int(self.features.values.shape[1] + len(self.grid) * self.features.intervals.shape[2])
+
+    def base_logits(self, request: IntArray, interval: IntArray) -> FloatArray:
+        """(r,), the log-odds that a model corrects, for each pair of a row and an interval."""
+        base: FloatArray = (
+            self.grid.base_logit[interval]
+            if self.offset is None
+            else self.features.intervals[request, interval, self.offset].astype(np.float64)
+        )
+        return base
+
+    def base_of(self, features: Float32Array) -> FloatArray:
+        """(n, K) or (1, K), the same from feature vectors (n, F)."""
+        if self.offset is None:
+            return self.grid.base_logit[None, :]
+        values = self.features.values.shape[1]
+        return split(features, values, len(self.grid)).intervals[:, :, self.offset].astype(np.float64)
 
     def rows(self, index: IntArray) -> PersonPeriods:
         """Person-period rows of these requests; ``request`` indexes all n."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import lightgbm
 import numpy as np
@@ -14,20 +15,21 @@ from onnx import TensorProto, helper
 
 from endcast.datasets.synth import SynthLog
 from endcast.errors import TrainingError
-from endcast.predictors.calibration import Calibration
 from endcast.predictors.features.pipeline import LIMIT, FeaturePipeline, join, split
 from endcast.predictors.features.protocol import Columns, Float32Array
 from endcast.predictors.grid import IntervalGrid
+from endcast.predictors.hazard_graph import HazardGraph
 from endcast.predictors.models import MODELS
 from endcast.predictors.models.graph import finish
+from endcast.predictors.models.lightgbm import BoostedHazard
 from endcast.predictors.models.protocol import FittedModel, TrainingData
 from endcast.predictors.models.trees import ensemble_node, round_down
-from endcast.predictors.onnx_forecaster import HazardGraph
 from endcast.survival import FloatArray
+from endcast.training.export import PARITY, export, native_hazards
 from endcast.training.parity import golden_features, hard_inputs, worst_difference
 from endcast.training.replay import replay
 from endcast.training.select import active_groups, usable, validation_part
-from endcast.training.train import PARITY, Settings
+from endcast.training.train import Settings
 
 ODD = np.array([np.nan, 0.0, -0.0, LIMIT, -LIMIT, 1e-40, -1e-40, 1e-35, -1e-35, 1e-30, 1.0, -1.0], dtype=np.float32)
 
@@ -65,14 +67,12 @@ def fitted(request: pytest.FixtureRequest, data: TrainingData, quick_settings: C
 
 def calibrated(fitted: FittedModel, grid: IntervalGrid) -> tuple[Callable[[Float32Array], FloatArray], HazardGraph]:
     """Native hazards and the graph's, with a calibration that changes something."""
-    shift = np.linspace(-0.5, 0.7, len(grid))
-    calibration = Calibration(grid.base_logit, 0.8, shift)
 
     def native(features: Float32Array) -> FloatArray:
-        logits = grid.base_logit + shift + 0.8 * (fitted.logits(features) - grid.base_logit)
+        logits = grid.base_logit + 0.8 * (fitted.logits(features) - grid.base_logit)
         return np.asarray(1.0 / (1.0 + np.exp(-logits)))
 
-    return native, HazardGraph(finish(fitted.graph(), calibration))
+    return native, HazardGraph(finish(fitted.graph(), 0.8))
 
 
 @settings(max_examples=15, deadline=None)
@@ -92,12 +92,32 @@ def test_the_graph_is_the_model(fitted: FittedModel, data: TrainingData, seed: i
 
 def test_training_measures_the_same(fitted: FittedModel, data: TrainingData) -> None:
     native, graph = calibrated(fitted, data.grid)
-    log = join(data.features)[:64]
-    assert worst_difference(native, graph.hazards, log, np.random.default_rng(0)) < PARITY
-    off = worst_difference(lambda x: native(x) + 2e-5, graph.hazards, log, np.random.default_rng(0))
+    inputs = hard_inputs(join(data.features)[:64], np.random.default_rng(0))
+    assert worst_difference(native, graph.hazards, inputs) < PARITY
+    off = worst_difference(lambda x: native(x) + 2e-5, graph.hazards, inputs)
     assert off == pytest.approx(2e-5, rel=0.2)
-    nowhere = worst_difference(lambda x: native(x) * np.nan, graph.hazards, log, np.random.default_rng(0))
+    nowhere = worst_difference(lambda x: native(x) * np.nan, graph.hazards, inputs)
     assert not nowhere <= PARITY
+
+
+@pytest.mark.parametrize("rounds", [0.0, 8.0])
+def test_a_model_that_corrects_a_column_starts_from_it(data: TrainingData, rounds: float) -> None:
+    """An interval column of log-odds is what trees correct, and what calibration pulls to: without trees it is the answer."""
+    rng = np.random.default_rng(5)
+    offset = rng.normal(-3.0, 1.0, (len(data.lengths), len(data.grid), 1)).astype(np.float32)
+    features = Columns(data.features.values, np.concatenate([offset, data.features.intervals], axis=2))
+    names = ("given", *data.interval_columns)
+    own = replace(data, features=features, interval_columns=names, offset=0, options={"rounds": max(rounds, 1.0)})
+    family = MODELS.get("lightgbm")()
+    fitted = family.refit(own, family.fit(own))
+    assert isinstance(fitted, BoostedHazard)
+    fitted = fitted if rounds else replace(fitted, booster=None)
+    exported = export(own, fitted, 0.7)
+    vectors = own.vectors(np.arange(20))
+    hazards = HazardGraph(exported.model).hazards(vectors)
+    np.testing.assert_allclose(hazards, native_hazards(own, fitted, 0.7, vectors), atol=PARITY)
+    untouched = np.allclose(hazards, 1.0 / (1.0 + np.exp(-offset[:20, :, 0])), atol=1e-6)
+    assert untouched == (rounds == 0.0)
 
 
 def test_hard_inputs_are_hard(data: TrainingData) -> None:
@@ -106,8 +126,11 @@ def test_hard_inputs_are_hard(data: TrainingData) -> None:
     assert inputs.dtype == np.float32 and inputs.shape == (7 * 50, log.shape[1])
     assert np.isnan(inputs).all(axis=1).any() and (inputs == 0).all(axis=1).any()
     assert {LIMIT, -LIMIT} <= set(inputs[~np.isnan(inputs)])
-    golden = golden_features(log, np.random.default_rng(0))
+    golden = golden_features(inputs, np.random.default_rng(0))
     assert golden.shape == (16, log.shape[1])
+    known = np.arange(log.shape[1]) == 3
+    inputs = hard_inputs(log, np.random.default_rng(0), known)
+    assert (np.isnan(inputs[:, 3]) == np.isnan(np.tile(log[:, 3], 7))).all() and np.isnan(inputs[:, 4]).any()
 
 
 @given(st.floats(-3e38, float("inf"), exclude_max=True))

@@ -21,7 +21,7 @@ from endcast.predictors.features import FEATURES
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.models import MODELS
 from endcast.predictors.onnx_forecaster import load_forecaster
-from endcast.training import train as train_module
+from endcast.training import export as export_module
 from endcast.training.crossfit import crossfit
 from endcast.training.replay import prompt_groups
 from endcast.training.select import ORDERED_GROUPS, active_groups, drawn_rows, split_trace, usable, validation_part
@@ -288,7 +288,7 @@ def test_a_graph_that_differs_from_its_model_is_not_written(
     small_log: SynthLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for difference in (1.1e-5, float("nan")):
-        monkeypatch.setattr(train_module, "worst_difference", lambda *given, d=difference: d)
+        monkeypatch.setattr(export_module, "worst_difference", lambda *given, d=difference: d)
         with pytest.raises(TrainingError, match="differs from the model"):
             train(small_log.trace, Settings(model="kaplan_meier"), tmp_path / "bundle")
         assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,62 @@
+"""A bundle's graphs in onnxruntime: features in, hazards out; golden pairs say whether they do here what they did there."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state
+
+from endcast.errors import BundleError
+from endcast.predictors.bundle import Graph
+from endcast.predictors.features.protocol import Float32Array
+
+#: onnxruntime raises a class of its own for each kind of damage.
+GRAPH_ERRORS: tuple[type[Exception], ...] = (
+    RuntimeError,
+    ValueError,
+    *(
+        kind
+        for kind in vars(onnxruntime_pybind11_state).values()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    ),
+)
+#: How far a graph's answer may lie from its golden one.
+GOLDEN_TOLERANCE = 1e-5
+
+
+class HazardGraph:
+    """A graph in onnxruntime, on one thread; features (n, F) in, hazards (n, K) out."""
+
+    def __init__(self, model: bytes) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except GRAPH_ERRORS as error:
+            raise BundleError(f"the bundle's graph cannot be loaded: {error!s:.200}") from None
+
+    def hazards(self, features: Float32Array) -> Float32Array:
+        """(n, K), in [0, 1]."""
+        (hazards,) = self._session.run(["hazards"], {"features": features})
+        out: Float32Array = hazards
+        return out
+
+
+def load_graph(graph: Graph, width: int) -> HazardGraph:
+    """The graph of a bundle for feature vectors of ``width`` F; ``BundleError`` unless it gives its golden answer."""
+    loaded = HazardGraph(graph.model)
+    if graph.golden_features.ndim != 2 or graph.golden_features.shape[1] != width:
+        raise BundleError("the bundle was made with other feature columns than this endcast has", hint="Train it again")
+    try:
+        hazards = loaded.hazards(graph.golden_features)
+    except GRAPH_ERRORS as error:
+        raise BundleError(f"the bundle's graph does not run: {error!s:.200}") from None
+    if hazards.shape != graph.golden_hazards.shape or hazards.shape[1] != len(graph.grid):
+        raise BundleError("the bundle's graph gives hazards of another shape than its golden output")
+    off = float(np.abs(hazards - graph.golden_hazards).max(initial=0.0))
+    if not off <= GOLDEN_TOLERANCE:
+        raise BundleError(
+            f"the bundle's graph is {off:.2g} off its golden output here", hint="Train it on this machine's versions"
+        )
+    return loaded

@@ -1,0 +1,71 @@
+"""Streams of bundles: the history as it was at admission, and the text as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from endcast.forecaster import Forecaster
+from endcast.predictors.features.protocol import Float32Array
+from endcast.predictors.streams import CountedStream
+from endcast.predictors.text.output_reader import OutputReader
+from endcast.survival import CurveTable, FloatArray, Forecast
+from endcast.types import Completion, Request
+
+
+@dataclass(frozen=True, eq=False)
+class AtAdmission:
+    """What was known of one request when it was admitted."""
+
+    curve: CurveTable  #: one row, counted from admission, without aborts
+    hazard: FloatArray  #: (K,), before recalibration
+    columns: Float32Array  #: (f,)
+    known: Mapping[str, bool]
+    state_version: int
+
+
+class OnnxStream(CountedStream):
+    """A running generation. Its text is read as it comes, if the bundle can read (``reader``)."""
+
+    def __init__(
+        self,
+        forecaster: Forecaster,
+        request: Request,
+        admission: AtAdmission,
+        reader: OutputReader | None,
+        tell: Callable[[Completion, FloatArray], None],
+    ) -> None:
+        super().__init__(forecaster, request)
+        self.bundle = forecaster.bundle
+        self.admission = admission
+        self.made: CurveTable | None = None  #: the curve (one row) that read all the text so far, once it was asked for
+        self._reader = reader
+        self._read_any = False
+        self._tell_served = tell
+
+    @property
+    def reader(self) -> OutputReader | None:
+        """What has read the text so far; ``None`` while there is none, or nobody who could read it."""
+        return self._reader if self._read_any and self.generated_tokens > 0 else None
+
+    def append(self, text: str, generated_tokens: int) -> None:
+        """Count tokens, read text."""
+        super().append(text, generated_tokens)
+        self.made = None
+        if text and self._reader is not None:
+            self._reader.append(text)
+            self._read_any = True
+
+    def forecast(self) -> Forecast:
+        """The forecast from what is known now."""
+        (forecast,) = Forecast.from_batch(
+            self._forecaster.forecast_batch([self], 0),
+            bundle=self.bundle,
+            generated=[self.generated_tokens],
+            known=[{**self.admission.known, "output": self.reader is not None}],
+            state_version=self.admission.state_version,
+        )
+        return forecast
+
+    def _tell(self, completion: Completion) -> None:
+        self._tell_served(completion, self.admission.hazard)

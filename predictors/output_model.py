@@ -1,0 +1,64 @@
+"""The second model of a bundle: reads the output so far and corrects admission curves at landmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from endcast.errors import BundleError
+from endcast.predictors.bundle import Bundle, Graph, OutputManifest
+from endcast.predictors.features.pipeline import join
+from endcast.predictors.features.protocol import Float32Array
+from endcast.predictors.hazard_graph import load_graph
+from endcast.predictors.landmarks import Conditioned, FurtherGrid
+from endcast.predictors.output_columns import OFFSET_COLUMN, OWNER, TailScores, names, output_columns, text_row
+from endcast.predictors.text.asked import asked_for
+from endcast.predictors.text.output_reader import OutputReader
+from endcast.predictors.text.prompt_text import prompt_text
+from endcast.survival import CurveTable, IntArray
+from endcast.types import Request
+
+
+def output_reader(request: Request) -> OutputReader:
+    """A reader of the answer to this request, which knows what its prompt asks for."""
+    return OutputReader(asked_for(prompt_text(request)))
+
+
+class OutputModel:
+    """Graph, grid and word tables of the second model."""
+
+    def __init__(self, graph: Graph, manifest: OutputManifest, bundle: Bundle) -> None:
+        columns = names(bundle.manifest.columns)
+        if tuple(manifest.columns) != columns or manifest.interval_columns != [OFFSET_COLUMN]:
+            raise BundleError(
+                "the bundle was made with other output columns than this endcast has", hint="Train it again"
+            )
+        if not np.isin(graph.grid.edges, bundle.admission.grid.fine).all():
+            raise BundleError("the bundle's further grid does not lie on its curves' edges", hint="Train it again")
+        self.every = manifest.every
+        self._grid = FurtherGrid(graph.grid, bundle.admission.grid.fine)
+        self._graph = load_graph(graph, len(columns) + len(graph.grid))
+        self._scores = TailScores.from_tables(bundle.learned.get(OWNER, {}))
+
+    def curves(
+        self,
+        admission: CurveTable,
+        row: IntArray,
+        generated: IntArray,
+        readers: Sequence[OutputReader],
+        request: Float32Array,
+    ) -> CurveTable:
+        """(n, ·) curves of further tokens. ``row`` (n,) into the admission curves, which count from admission;
+        ``generated`` (n,) tokens > 0; ``request`` (n, f) columns at admission."""
+        base = Conditioned.of(admission, row, generated, self._grid.fine)
+        text = np.stack([text_row(reader, self._scores) for reader in readers])
+        columns = output_columns(text, generated, request, base.logits(self._grid.at))
+        return self._grid.curves(base, self._graph.hazards(join(columns)).astype(np.float64))
+
+
+def output_model(bundle: Bundle) -> OutputModel | None:
+    """That of a bundle, if it has one."""
+    if bundle.output is None or bundle.manifest.output is None:
+        return None
+    return OutputModel(bundle.output, bundle.manifest.output, bundle)
