@@ -66,12 +66,9 @@ def test_a_sliding_window_alarms_as_rarely_as_stated() -> None:
     rng, window, outcomes, rate = np.random.default_rng(1), 1_000, 1_000_000, 0.03
     chance = rng.beta(1.0, 6.0, size=outcomes)
     ended = rng.random(outcomes) < chance
-    sums = [
-        np.cumsum(values)[window:] - np.cumsum(values)[:-window] for values in (ended, chance, chance * (1 - chance))
-    ]
-    beyond = np.flatnonzero(
-        np.abs(signed_deviance(*(np.asarray(s, dtype=np.float64) for s in sums))) > threshold(1, rate)
-    )
+    totals = [np.cumsum(values) for values in (ended.astype(np.float64), chance, chance * (1.0 - chance))]
+    sums = [total[window:] - total[:-window] for total in totals]
+    beyond = np.flatnonzero(np.abs(signed_deviance(*sums)) > threshold(1, rate))
     episodes = 1 + np.count_nonzero(np.diff(beyond) > window)  # what overlaps with an alarm is the same alarm
     expected = rate * outcomes / window
     assert expected / 2 < episodes < 1.5 * expected

@@ -9,6 +9,7 @@ import typer
 
 from endcast.cli.logs import ColumnsOption, FormatOption, LogArgument, read_log
 from endcast.cli.output import JsonOption, console, emit_json, progress, table
+from endcast.cli.rolling import Output, evaluate_over_time, refuse_mixed
 from endcast.errors import InputError
 
 
@@ -29,6 +30,12 @@ def evaluate(
         bool,
         typer.Option("--unobserved", help="Nothing that finishes is told to the forecaster: no news, no drift seen."),
     ] = False,
+    rolling: Annotated[
+        bool, typer.Option("--rolling", help="Accuracy over time, with online recalibration and without, and drift.")
+    ] = False,
+    windows: Annotated[
+        int | None, typer.Option("--windows", metavar="N", help="Windows of time for --rolling; 10 if not given.")
+    ] = None,
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Measure on training requests too, and say so.")
     ] = False,
@@ -44,8 +51,21 @@ def evaluate(
     from endcast.training.evaluate import evaluate as measure
     from endcast.training.evaluation_report import horizon_rows, verdict, write_plots, write_report
 
+    refuse_mixed(rolling, windows, frozen=frozen, unobserved=unobserved)
     loaded = read_bundle(bundle)
     trace = read_log(log, format, columns).trace
+    if rolling:
+        return evaluate_over_time(
+            loaded,
+            trace,
+            Output(log.name, report, plots, json),
+            windows,
+            horizons=_horizons(horizons),
+            split=split,
+            population=population,
+            allow_overlap=allow_overlap,
+            seed=seed,
+        )
     with progress("replaying the log", total=len(trace)) as bar:
         found = measure(
             loaded,
