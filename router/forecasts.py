@@ -109,23 +109,23 @@ class Precomputed:
 class Landmarked:
     """Forecasts that read the output as it is written: each request's were made at 0, ``every``, 2·``every``, … tokens.
 
-    ``batch`` holds those of one request after those of another, each standing at its landmark; the log's request r has
-    rows ``first[r] … first[r+1]`` of it (``first`` (rows of the log + 1,), from 0 to ``len(batch)``). After the last of
-    its landmarks a request keeps that one's curve.
+    ``batch`` holds them, each standing at its landmark: those of the log's request r in the rows ``first[r]`` …
+    ``first[r] + count[r] − 1`` (both (rows of the log,)). After the last of them a request keeps that one's curve.
     """
 
     name: str
     batch: SurvivalBatch
     first: IntArray
+    count: IntArray
     every: int
     shared: None = None
 
     def __post_init__(self) -> None:
         if self.every < 1:
             raise InputError("every", f"must be a whole number of tokens from 1 on, not {self.every}")
-        first = self.first
-        if first[0] != 0 or first[-1] != len(self.batch) or np.any(np.diff(first) < 0):
-            raise InputError("first", f"must rise from 0 to the number of forecasts, {len(self.batch)}")
+        beyond = self.first + self.count > len(self.batch)
+        if self.first.shape != self.count.shape or np.any(self.first < 0) or np.any(beyond):
+            raise InputError("first", f"and count must name rows of the {len(self.batch)} forecasts")
 
     @property
     def refresh_every(self) -> int:
@@ -134,11 +134,10 @@ class Landmarked:
 
     def curves(self, row: IntArray, generated: IntArray) -> SurvivalBatch:
         """The latest landmark's of each request, conditioned on the tokens since."""
-        begin = self.first[row]
-        latest = np.minimum(generated // self.every, self.first[row + 1] - begin - 1)
+        latest = np.minimum(generated // self.every, self.count[row] - 1)
         if len(row) and int(latest.min()) < 0:
             raise InputError("row", f"request {row[np.argmin(latest)]} of the log has no forecast")
-        return self.batch.take(begin + latest).advance(generated - latest * self.every)
+        return self.batch.take(self.first[row] + latest).advance(generated - latest * self.every)
 
 
 @dataclass(frozen=True, eq=False)

@@ -209,7 +209,7 @@ class _Plan:
         tiny = Workload.from_arrays(arrival_s=few.astype(np.float64), prompt=few + 1, output=few + 1)
         stand_in: ForecastSource = NoForecast()
         if source is not None and source.shared is None:
-            stand_in = Landmarked("", NoForecast().at_admission(few), np.arange(5), every=1)
+            stand_in = Landmarked("", NoForecast().at_admission(few), few, np.ones_like(few), every=1)
         self._play(tiny, policy, stand_in, 0, None)
 
     def _play(

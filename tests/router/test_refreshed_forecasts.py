@@ -13,7 +13,8 @@ from endcast.errors import InputError
 from endcast.router import engine
 from endcast.router.cluster import UNLIMITED
 from endcast.router.engine import RunRecord, play
-from endcast.router.forecasts import ForecastSource, Landmarked, Precomputed
+from endcast.router.entries import FIELDS
+from endcast.router.forecasts import ForecastSource, Landmarked, NoForecast, Precomputed
 from endcast.router.policies.br_h import BrH
 from endcast.router.policy import ClusterView, Decisions, PolicySettings
 from endcast.router.scale import StepTime
@@ -36,13 +37,13 @@ def workload(seed: int, count: int) -> Workload:
 
 def landmarks(output: IntArray, every: int, most: int, rng: np.random.Generator) -> Landmarked:
     """Random curves at 0, every, … < min(output, most), each standing somewhere on its curve."""
-    counts = -(-np.minimum(output, most) // every)
-    first = np.concatenate([[0], np.cumsum(counts)])
-    total = int(first[-1])
+    count = -(-np.minimum(output, most) // every)
+    total = int(count.sum())
     log_survival = -np.cumsum(np.column_stack([np.zeros(total), rng.exponential(0.3, (total, len(EDGES) - 1))]), axis=1)
     table = CurveTable.from_log_survival(EDGES, log_survival)
     cap = np.where(rng.random(total) < 0.3, rng.integers(0, 50, total), NO_CAP)
-    return Landmarked("text", SurvivalBatch(table, np.arange(total), rng.integers(0, 30, total), cap, 0), first, every)
+    batch = SurvivalBatch(table, np.arange(total), rng.integers(0, 30, total), cap, 0)
+    return Landmarked("text", batch, np.cumsum(count) - count, count, every)
 
 
 def run(load: Workload, source: ForecastSource) -> RunRecord:
@@ -152,18 +153,17 @@ def test_news_that_says_what_was_known_changes_nothing() -> None:
     """Landmarks cut from one curve a request are that curve conditioned: the same run as without news."""
     load, every = workload(3, 300), 8
     once = landmarks(load.output, every, 1, np.random.default_rng(3)).batch  # one a request
-    counts = -(-load.output // every)
-    request = np.repeat(np.arange(len(load)), counts)
-    first = np.concatenate([[0], np.cumsum(counts)])
-    reached = (np.arange(first[-1]) - first[request]) * every
-    again = Landmarked("again", once.take(request).advance(reached), first, every)
+    count = -(-load.output // every)
+    request, first = np.repeat(np.arange(len(load)), count), np.cumsum(count) - count
+    reached = (np.arange(len(request)) - first[request]) * every
+    again = Landmarked("again", once.take(request).advance(reached), first, count, every)
     np.testing.assert_array_equal(run(load, again).finish_s, run(load, Precomputed("once", once)).finish_s)
 
 
 def test_news_matters() -> None:
     load = workload(3, 300)
     fresh = landmarks(load.output, 8, 10_000, np.random.default_rng(5))
-    stale = Precomputed("stale", fresh.batch.take(fresh.first[:-1]))
+    stale = Precomputed("stale", fresh.batch.take(fresh.first))
     assert np.any(run(load, fresh).worker != run(load, stale).worker)
 
 
@@ -172,7 +172,7 @@ def test_the_curve_is_the_latest_landmarks() -> None:
     hazard = np.array([0.1, 0.5, 0.2])
     table = CurveTable.from_log_survival(np.array([0, 1]), np.column_stack([np.zeros(3), np.log1p(-hazard)]))
     batch = SurvivalBatch(table, np.arange(3), np.zeros(3, dtype=np.int64), np.array([9, 5, 7]), 0)
-    source = Landmarked("text", batch, np.array([0, 2, 3]), 4)
+    source = Landmarked("text", batch, np.array([0, 2]), np.array([2, 1]), 4)
     row, generated = np.array([0, 0, 0, 0, 1]), np.array([0, 3, 4, 6, 6])
     now = source.curves(row, generated)
     assert now.survival_at(1).tolist() == pytest.approx([0.9, 0.9, 0.5, 0.5, 0.0])
@@ -181,19 +181,21 @@ def test_the_curve_is_the_latest_landmarks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "every", "match"), [([0, 2, 4], 4, "first"), ([1, 2, 3], 4, "first"), ([0, 2, 3], 0, "every")]
+    ("first", "count", "every", "match"),
+    [
+        ([0, 2], [2, 2], 4, "first"),
+        ([-1, 2], [2, 1], 4, "first"),
+        ([0], [2, 1], 4, "first"),
+        ([0, 2], [2, 1], 0, "every"),
+    ],
 )
-def test_landmarks_that_do_not_fit_are_refused(first: list[int], every: int, match: str) -> None:
-    table = CurveTable.from_log_survival(np.array([0, 1]), np.array([[0.0, -0.1]]))
-    zero = np.zeros(3, dtype=np.int64)
+def test_landmarks_that_do_not_fit_are_refused(first: list[int], count: list[int], every: int, match: str) -> None:
     with pytest.raises(InputError, match=match):
-        Landmarked("text", SurvivalBatch(table, zero, zero, zero + 5, 0), np.array(first), every)
+        Landmarked("text", NoForecast().at_admission(np.arange(3)), np.array(first), np.array(count), every)
 
 
 def test_a_request_without_any_landmark_is_named() -> None:
-    table = CurveTable.from_log_survival(np.array([0, 1]), np.array([[0.0, -0.1]]))
-    zero = np.zeros(1, dtype=np.int64)
-    source = Landmarked("text", SurvivalBatch(table, zero, zero, zero + 5, 0), np.array([0, 1, 1]), 4)
+    source = Landmarked("text", NoForecast().at_admission(np.arange(1)), np.array([0, 1]), np.array([1, 0]), 4)
     with pytest.raises(InputError, match="request 1 of the log has no forecast"):
         source.curves(np.array([0, 1]), np.array([0, 0]))
 
@@ -206,7 +208,7 @@ def test_a_request_without_any_landmark_is_named() -> None:
 def test_slots_that_reach_a_multiple(generated: list[int], tokens: list[int], every: int) -> None:
     """Slots 0, 1 and 2 are taken; several tokens a step may pass a multiple without standing on it."""
     slots, none = Slots(np.array([2, 2])), np.zeros(0, dtype=np.int64)
-    entries = np.zeros((4, 3), dtype=np.int64)
+    entries = np.zeros((FIELDS, 3), dtype=np.int64)
     taken = slots.occupy(np.array([0, 0, 1]), entries)
     slots.advance(np.array(generated), none)
     slots.advance(np.array(tokens), none)

@@ -86,7 +86,7 @@ def test_a_softened_oracle_stays_soft_where_it_is_made_anew() -> None:
 
 def test_it_is_made_anew_whenever_its_source_is() -> None:
     batch = NoForecast().at_admission(np.arange(3))
-    text = Landmarked("text", batch, np.array([0, 1, 3]), 48)
+    text = Landmarked("text", batch, np.array([0, 1]), np.array([1, 2]), 48)
     assert Softened(text, Precomputed("static", batch), 0.5).refresh_every == 48
 
 
