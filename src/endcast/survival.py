@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,8 @@ HAZARD_MIN = 1e-9
 HAZARD_MAX = 1.0 - 1e-12
 #: Logarithms that lie no further apart can be exponentiated together without underflow.
 LOG_RANGE = 500.0
+#: A slope above this is no slope: sums over it count their terms.
+FLAT = -1e-12
 #: "no cap": further than any output goes.
 NO_CAP = np.iinfo(np.int64).max // 4
 
@@ -45,7 +48,9 @@ def log_survival_from_hazard(hazard: npt.ArrayLike) -> FloatArray:
 
 def _geometric_sum(log_ratio: FloatArray, terms: FloatArray) -> FloatArray:
     """Σ_{i < terms} exp(i · log_ratio), elementwise; log_ratio ≤ 0."""
-    flat = log_ratio > -1e-12
+    flat = log_ratio > FLAT
+    if not flat.any():
+        return np.expm1(terms * log_ratio) / np.expm1(log_ratio)
     safe = np.where(flat, -1.0, log_ratio)
     return np.where(flat, terms, np.expm1(terms * safe) / np.expm1(safe))
 
@@ -57,6 +62,15 @@ def _intervals(edges: bytes) -> npt.NDArray[np.int32]:
     interval = (np.searchsorted(grid, np.arange(grid[-1] + 1), side="right") - 1).astype(np.int32)
     interval.flags.writeable = False
     return interval
+
+
+class Places(NamedTuple):
+    """Points on curves of one table, all arrays of one shape."""
+
+    at: IntArray  #: the edge before it, as an index of the table's numbers, row after row
+    log_survival: FloatArray
+    slope: FloatArray  #: log of the chance to survive one token there
+    to_edge: FloatArray  #: tokens to the next edge, 0 in the tail
 
 
 @dataclass(frozen=True)
@@ -87,10 +101,14 @@ class CurveTable:
         return _intervals(np.asarray(self.edges, dtype=np.int64).tobytes())
 
     @cached_property
-    def slopes(self) -> FloatArray:
-        """(m, K+1): log of the chance to survive one token in each interval; the last column is the tail's."""
-        inner = np.diff(self.log_survival, axis=1) / np.diff(self.edges)
-        return np.concatenate([inner, self.log_tail[:, None]], axis=1)
+    def _widths(self) -> FloatArray:
+        """(K+1,), tokens in each interval; 1 for the tail."""
+        return np.append(np.diff(self.edges), 1).astype(np.float64)
+
+    @cached_property
+    def _flat(self) -> FloatArray:
+        """``log_survival``, row after row: one index finds a number faster than two."""
+        return self.log_survival.ravel()
 
     @cached_property
     def remaining_at_edges(self) -> FloatArray:
@@ -99,47 +117,60 @@ class CurveTable:
         R_k = Σ_{j ≥ k} S_j/S_k·G_j, G_j the mean tokens inside interval j: a running sum, by blocks in which no S
         falls so far that it is lost.
         """
-        log_survival, inside = self.log_survival, self._mean_inside
+        log_survival, last = self.log_survival, len(self.edges) - 1
+        wide, inside = self._mean_inside
         out = np.empty_like(log_survival)
         out[:, -1] = -1.0 / np.expm1(self.log_tail)
-        fall = (log_survival[:, :1] - log_survival).max(axis=0, initial=0.0)
+        fall = -log_survival.min(axis=0, initial=0.0)
         starts = np.flatnonzero(np.diff(fall // LOG_RANGE, prepend=-1.0))
-        for start, stop in reversed(list(itertools.pairwise([*starts, len(self.edges) - 1]))):
+        for start, stop in reversed(list(itertools.pairwise([*starts[starts < last], last]))):
             reached = np.exp(log_survival[:, start : stop + 1] - log_survival[:, start, None])
-            beyond = reached[:, -1] * out[:, stop]
-            reached = reached[:, :-1]
-            sums = np.cumsum((reached * inside[:, start:stop])[:, ::-1], axis=1)[:, ::-1]
-            out[:, start:stop] = (sums + beyond[:, None]) / reached
+            sums = out[:, start:stop]
+            np.copyto(sums, reached[:, :-1])
+            first = max(wide, start)
+            sums[:, first - start :] *= inside[:, first - wide : stop - wide]
+            sums[:, -1] += reached[:, -1] * out[:, stop]
+            np.cumsum(sums[:, ::-1], axis=1, out=sums[:, ::-1])
+            sums /= reached[:, :-1]
         return out
 
     @property
-    def _mean_inside(self) -> FloatArray:
-        """(m, K), mean tokens inside each interval for one that has reached it."""
-        widths = np.diff(self.edges).astype(np.float64)
-        inside = np.ones((len(self.log_tail), len(widths)))
-        wide = np.flatnonzero(widths > 1)  # an interval of one token needs no sum
-        inside[:, wide] = _geometric_sum(self.slopes[:, wide], widths[wide])
-        return inside
+    def _mean_inside(self) -> tuple[int, FloatArray]:
+        """The first interval of more than one token, and mean tokens inside each from there on for one that has reached
+        it: (m, K − first)."""
+        many = np.flatnonzero(self._widths > 1.0)
+        first = int(many[0]) if many.size else len(self.edges) - 1
+        widths, log_survival = self._widths[first:-1], self.log_survival[:, first:]
+        return first, _geometric_sum((log_survival[:, 1:] - log_survival[:, :-1]) / widths, widths)
 
-    def _locate(self, position: IntArray) -> npt.NDArray[np.int64]:
-        last = int(self.edges[-1])
-        inside: npt.NDArray[np.int64] = self.interval_of[np.minimum(position, last)].astype(np.int64)
-        return inside
+    def places(self, row: IntArray, position: IntArray) -> Places:
+        """Where ``position`` lies on the curves ``row``, elementwise (they broadcast)."""
+        interval = self.interval_of.take(position, mode="clip")
+        at = row * len(self.edges) + interval
+        log, widths = self._flat.take(at), self._widths.take(interval)
+        slope = (self._flat.take(at + 1, mode="clip") - log) / widths
+        past = position - self.edges.take(interval)
+        tail = interval == len(self.edges) - 1
+        if tail.any():
+            slope = np.where(tail, self.log_tail.take(row), slope)
+        return Places(at, log + slope * past, slope, np.where(tail, 0.0, widths - past))
 
     def log_survival_at(self, row: IntArray, position: IntArray) -> FloatArray:
         """log S(position) of the given rows, elementwise (``row`` and ``position`` broadcast)."""
-        k = self._locate(position)
-        at: FloatArray = self.log_survival[row, k] + self.slopes[row, k] * (position - self.edges[k])
-        return at
+        return self.places(row, position).log_survival
 
     def remaining_at(self, row: IntArray, position: IntArray) -> FloatArray:
         """Expected remaining tokens of one that has reached ``position``, elementwise."""
-        k = self._locate(position)
-        slope = self.slopes[row, k]
-        last = k == len(self.edges) - 1
-        to_edge = np.where(last, 0, self.edges[np.minimum(k + 1, len(self.edges) - 1)] - position).astype(np.float64)
-        beyond = self.remaining_at_edges[row, np.minimum(k + 1, len(self.edges) - 1)]
-        here: FloatArray = _geometric_sum(slope, to_edge) + np.exp(slope * to_edge) * beyond
+        return self.remaining_of(self.places(row, position))
+
+    def remaining_of(self, places: Places) -> FloatArray:
+        """Expected remaining tokens of those that have reached these places."""
+        at_next = np.where(places.to_edge > 0.0, places.at + 1, places.at)
+        beyond = self.remaining_at_edges.ravel().take(at_next)
+        fall = np.expm1(places.slope * places.to_edge)
+        flat = places.slope > FLAT
+        inside = np.where(flat, places.to_edge, fall / np.expm1(np.where(flat, -1.0, places.slope)))
+        here: FloatArray = inside + (1.0 + fall) * beyond
         return here
 
 
@@ -176,38 +207,54 @@ class SurvivalBatch:
         return replace(self, horizon=horizon)
 
     @cached_property
-    def _log_at_start(self) -> FloatArray:
-        return self.table.log_survival_at(self.row, self.position)
+    def _start(self) -> Places:
+        return self.table.places(self.row, self.position)
+
+    @cached_property
+    def _end(self) -> Places:
+        """At the horizon, or the cap before it."""
+        return self._after(np.minimum(self.horizon, self.cap))
+
+    def _after(self, further: IntArray) -> Places:
+        return self.table.places(self.row, self.position + further)
+
+    @cached_property
+    def _remaining_now(self) -> FloatArray:
+        return self.table.remaining_of(self._start)
 
     def survival_at(self, further: int | IntArray) -> FloatArray:
         """P(R > further), (n,); ``further`` tokens ≥ 0: one number, (n,), or (H, 1) for an answer (H, n)."""
-        log = self.table.log_survival_at(self.row, self.position + further) - self._log_at_start
+        log = self.table.log_survival_at(self.row, self.position + further) - self._start.log_survival
         return np.where(np.asarray(further) < self.cap, np.exp(log), 0.0)
 
     @cached_property
     def survival(self) -> Float32Array:
         """(n, horizon + 1), P(R > h) for h = 0 … horizon, non-increasing; column 0 is 1 unless the cap is reached."""
         h = np.arange(self.horizon + 1)
-        log = self.table.log_survival_at(self.row[:, None], self.position[:, None] + h) - self._log_at_start[:, None]
+        log = self.table.log_survival_at(self.row[:, None], self.position[:, None] + h)
+        log -= self._start.log_survival[:, None]
         return np.where(h < self.cap[:, None], np.exp(log), 0.0).astype(np.float32)
 
     @cached_property
     def p_end(self) -> FloatArray:
         """(n,), P(R ≤ horizon)."""
-        return 1.0 - self.survival_at(self.horizon)
+        return 1.0 - np.where(self.horizon < self.cap, np.exp(self._end.log_survival - self._start.log_survival), 0.0)
 
     def within(self, horizon: int | IntArray) -> FloatArray:
         """(n,), E[min(R, horizon)] in tokens; one ``horizon``, (n,), or (H, 1) for an answer (H, n)."""
         reach = np.minimum(horizon, self.cap)
-        log = self.table.log_survival_at(self.row, self.position + reach) - self._log_at_start
-        here = self.table.remaining_at(self.row, self.position)
-        there = self.table.remaining_at(self.row, self.position + reach)
-        return np.clip(here - np.exp(log) * there, 0.0, reach)
+        return self._within(reach, self._after(reach))
+
+    def _within(self, reach: IntArray, there: Places) -> FloatArray:
+        """E[min(R, reach)], ``there`` being the places after ``reach`` ≤ cap tokens."""
+        survives = np.exp(there.log_survival - self._start.log_survival)
+        tokens = self._remaining_now - survives * self.table.remaining_of(there)
+        return np.minimum(np.maximum(tokens, 0.0), reach)
 
     @cached_property
     def expected_within(self) -> FloatArray:
         """(n,), E[min(R, horizon)] in tokens."""
-        return self.within(self.horizon)
+        return self._within(np.minimum(self.horizon, self.cap), self._end)
 
     @cached_property
     def expected_remaining(self) -> FloatArray:
@@ -218,11 +265,11 @@ class SurvivalBatch:
         """(n,), the least r with P(R ≤ r) ≥ q, 0 < q < 1, in whole tokens, capped."""
         if not 0.0 < q < 1.0:
             raise InputError("quantile", f"must lie strictly between 0 and 1, not {shown(q)}")
-        target = self._log_at_start + np.log1p(-q)
+        target = self._start.log_survival + np.log1p(-q)
         interval = np.count_nonzero(self.table.log_survival[self.row] > target[:, None], axis=1) - 1
-        reached = self.table.log_survival[self.row, interval]
-        slope = self.table.slopes[self.row, interval]  # < 0, since the curve falls to the target from here
-        further = self.table.edges[interval] + np.ceil((target - reached) / slope - 1e-9) - self.position
+        edge = self.table.edges[interval]
+        reached = self.table.places(self.row, edge)  # whose slope is < 0, since the curve falls to the target from here
+        further = edge + np.ceil((target - reached.log_survival) / reached.slope - 1e-9) - self.position
         whole: FloatArray = np.clip(further, np.minimum(1.0, self.cap), self.cap)
         return whole
 
