@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 import endcast
+from endcast import load_forecaster
 from endcast.cli import main
 from endcast.cli.simulation_forecasts import CrossFit, choices
 from endcast.datasets.read import read
@@ -22,11 +23,13 @@ from endcast.datasets.synth import SynthLog, SynthSettings, synthesize
 from endcast.datasets.trace import Trace
 from endcast.datasets.write import write_trace
 from endcast.reporting import simulation_report
-from endcast.router.forecasts import Oracle, Precomputed, kaplan_meier_of_log
+from endcast.router.forecasts import Landmarked, Oracle, Precomputed, kaplan_meier_of_log
 from endcast.router.policies import POLICIES
 from endcast.router.simulator import SimulationSettings, simulate
 from endcast.router.soften import Softened
 from endcast.router.workload import Workload
+from endcast.training.alignment import written as written_by
+from endcast.training.replay import events
 from endcast.training.train import Trained
 
 FLEET = ("--workers", 3, "--slots", 4, "--utilization", 1.1)
@@ -407,6 +410,32 @@ def test_a_bundle_of_another_log_is_believed(run: Run, bundle: Trained, log: Pat
     code, out, err = run(log, *FLEET, "--policies", "br_0,br_h", "--forecast", bundle.path)
     assert code == 0 and "WARNING" not in err
     assert f"br_h, bundle {bundle.id[7:15]}" in out and "saw the answers" not in out
+
+
+def test_a_bundle_that_reads_outputs_is_asked_along_them(run: Run, reading: Trained, log: Path, tmp_path: Path) -> None:
+    """What it says at admission and 64 tokens later is what its stream says then; without texts it is asked once."""
+    written = synthesize(SynthSettings(requests=150, seed=8, text=True)).trace
+    source = choices(str(reading.path), 0)[0].make(written, lambda text: None)
+    assert isinstance(source, Landmarked) and source.refresh_every == source.every
+    np.testing.assert_array_equal(source.count, np.maximum(-(-written.output_tokens // source.every), 1))
+    row = int(np.argmax(written.output_tokens))
+    length, text = int(written.output_tokens[row]), str(written.table.column("output")[row])
+    forecaster = load_forecaster(reading.path)
+    for event in events(written):
+        if event.row == row:
+            break
+        if event.completion is not None:
+            forecaster.observe([event.completion])
+    stream, so_far = forecaster.open(event.request), 0
+    for tokens in (0, source.every, 2 * source.every):
+        upto = written_by(len(text), tokens, length)
+        stream.append(text[so_far:upto], tokens)
+        told, so_far = source.curves(np.array([row]), np.array([tokens])), upto
+        assert told.survival_at(50)[0] == pytest.approx(stream.forecast().survival(50), abs=1e-6)
+    write_trace(tmp_path / "texts.parquet", written)
+    found = run.json(tmp_path / "texts.parquet", "--policies", "br_h", "--forecast", reading.path)
+    assert found["policies"][0]["forecast"] == reading.id
+    assert isinstance(choices(str(reading.path), 0)[0].make(read(log).trace, lambda text: None), Precomputed)
 
 
 def test_a_folder_that_is_no_bundle(run: Run, log: Path, tmp_path: Path) -> None:

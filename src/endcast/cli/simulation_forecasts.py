@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,16 @@ from endcast.datasets.trace import NS_PER_S, Trace
 from endcast.errors import InputError, UnknownNameError
 from endcast.predictors.bundle import Bundle, read_bundle
 from endcast.predictors.models import MODELS
-from endcast.router.forecasts import ForecastSource, NoForecast, Oracle, Precomputed, kaplan_meier_of_log
+from endcast.router.forecasts import ForecastSource, Landmarked, NoForecast, Oracle, Precomputed, kaplan_meier_of_log
 from endcast.router.soften import Softened
+
+if TYPE_CHECKING:
+    from endcast.predictors.onnx_forecaster import OnnxForecaster
 
 CROSSFIT = "crossfit:"
 KAPLAN_MEIER = "kaplan_meier"
+#: Forecasts made along outputs are exact so many tokens ahead: further than any window reaches before the next one.
+_REACH = 512
 Tell = Callable[[str], None]
 
 
@@ -98,11 +103,15 @@ class FromBundle:
         return self.bundle.id
 
     def make(self, trace: Trace, tell: Tell) -> ForecastSource:
-        """One forecast a request."""
+        """Forecasts at admission, and along the output where the bundle reads it and the log has it."""
+        from endcast.predictors.onnx_forecaster import OnnxForecaster
         from endcast.training.served import forecast_trace
 
         tell(f"forecasting {len(trace):,} requests with {self.path}")
-        return Precomputed(self.name, forecast_trace(self.bundle, trace))
+        forecaster = OnnxForecaster(self.bundle)
+        if forecaster.refresh_every is None or trace.table.column("output").null_count == len(trace):
+            return Precomputed(self.name, forecast_trace(self.bundle, trace))
+        return _along_outputs(self.name, forecaster, trace, forecaster.refresh_every)
 
     def warning(self, trace: Trace) -> str:
         """That its training part holds requests of this log."""
@@ -116,6 +125,16 @@ class FromBundle:
             f"saw the answers and its figures are too good. For figures that hold: "
             f"--forecast {CROSSFIT}{self.bundle.manifest.model}"
         )
+
+
+def _along_outputs(name: str, forecaster: OnnxForecaster, trace: Trace, every: int) -> Landmarked:
+    from endcast.training.served import serve_outputs
+
+    everything = np.ones(len(trace), dtype=np.bool_)
+    served, along = serve_outputs(forecaster, trace, everything, every=every, reach=_REACH)
+    first, count = np.empty_like(along.first), np.empty_like(along.count)
+    first[served.rows], count[served.rows] = along.first, along.count
+    return Landmarked(name, along.batch, first, count, along.every)
 
 
 def choices(text: str, seed: int) -> list[ForecastChoice]:
