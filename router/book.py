@@ -13,6 +13,7 @@ import numpy as np
 
 from endcast.errors import InputError
 from endcast.router.entries import NOTHING, ROW, read_only
+from endcast.router.outlook import expected_tokens, running_occupancy
 from endcast.router.policy import ForecastView
 from endcast.router.slots import Slots
 from endcast.router.windows import CAP, CURVE, POSITION, STAGGER, enter, fill_steps, running_loads
@@ -41,7 +42,9 @@ class ForecastBook:
         self._where = np.zeros((3, 0), dtype=np.int64)
         self._spare = np.zeros(0, dtype=np.int64)  # unused rows: a stack at its beginning
         self._held = 0
+        self._expected: FloatArray = np.zeros(0)  # output tokens, worked out when asked for: until then −1
         self._edges, self._step = np.zeros(0, dtype=np.int64), np.zeros((0, 0))
+        self._beyond: FloatArray | None = None  # of the shared table: tokens that remain at each edge
         if shared is not None:
             self._edges, self._step = shared.edges, np.empty((len(shared.log_tail), len(shared.edges)))
             self._copy(np.arange(len(self._step)), shared, np.arange(len(self._step)))
@@ -60,6 +63,7 @@ class ForecastBook:
         top = len(self._spare) - self._held
         rows: IntArray = self._spare[top - len(batch) : top].copy()
         self._held += len(batch)
+        self._expected[rows] = NOTHING
         curve = self._curves_of(batch, rows)
         enter(self._waiting_load, self._where, rows, prompt, self._edges, self._step, curve, batch.position, batch.cap)
         return rows
@@ -96,7 +100,24 @@ class ForecastBook:
             self._step,
             self._where,
         )
-        return ForecastView(self._load_shown, self._waiting_load_shown, waiting_row)
+        return ForecastView(self._load_shown, self._waiting_load_shown, waiting_row, self)
+
+    def expected_output(self, row: IntArray) -> FloatArray:
+        """(k,) expected output tokens, capped, of requests that wait in these rows (k,)."""
+        if self._beyond is None:
+            shared = self._shared
+            self._beyond = np.zeros((0, 0)) if shared is None else shared.remaining_at_edges
+        expected: FloatArray = expected_tokens(self._expected, row, self._edges, self._step, self._beyond, self._where)
+        return expected
+
+    def occupancy(self, worker: IntArray, steps: int) -> tuple[FloatArray, FloatArray]:
+        """Expected requests and KV tokens of what runs on these workers (k,) over the next steps (k, ``steps``)."""
+        slots = self._slots
+        requests, tokens = np.zeros((len(worker), steps)), np.zeros((len(worker), steps))
+        running_occupancy(
+            requests, tokens, worker, slots.start, slots.entries, slots.generated, self._edges, self._step, self._where
+        )
+        return requests, tokens
 
     def _curves_of(self, batch: SurvivalBatch, rows: IntArray) -> IntArray:
         """Which curves (k,) the forecasts read: those of the shared table, or copies in the requests' own rows."""
@@ -124,6 +145,7 @@ class ForecastBook:
         self._waiting_load = _grown(self._waiting_load, larger, 0)
         self._waiting_load_shown = read_only(self._waiting_load)
         self._where = _grown(self._where, larger, 1)
+        self._expected = _grown(self._expected, larger, 0)
         if self._shared is None and len(self._edges) > 0:
             self._step = _grown(self._step, larger, 0)
 

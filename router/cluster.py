@@ -15,7 +15,7 @@ from numba import njit
 
 from endcast.errors import InputError, SimulationError
 from endcast.router.book import ForecastBook
-from endcast.router.entries import FIELDS, NOTHING, PROMPT, REQUEST, ROW, SUPPOSED, read_only
+from endcast.router.entries import FIELDS, NOTHING, PROMPT, REQUEST, ROW, SUPPOSED, TENANT, read_only
 from endcast.router.policy import BoolArray, ClusterView, Decisions, Policy
 from endcast.router.pool import OVERTAKEN, Pool
 from endcast.router.prefix import PrefixIndex
@@ -28,10 +28,11 @@ UNLIMITED = int(np.iinfo(np.int64).max // 4)
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):
-    """Requests (k,) that start now, and the slots (k,) that they take."""
+    """Requests (k,) that start now, and the slots (k,) that they take; those (m,) that the policy refused."""
 
     request: IntArray
     slot: IntArray
+    refused: IntArray
 
 
 class ClusterState:
@@ -51,7 +52,7 @@ class ClusterState:
         self.queues = Queues(len(slots))
         self.capacity = capacity.astype(np.int64)
         self.accepting: BoolArray = np.ones(len(slots), dtype=np.bool_)
-        self.dispatched = 0
+        self.dispatched, self.steps, self.latest_s = 0, 0, 0.0
         self._free, self._room = self.slots.sizes.copy(), self.capacity.copy()
         self._immediate = policy.immediate_dispatch
         self.book = ForecastBook(self.slots, policy.horizon, curves) if policy.needs_forecast else None
@@ -67,17 +68,21 @@ class ClusterState:
         arrival_s: FloatArray,
         *,
         supposed: IntArray | None = None,
+        tenant: IntArray | None = None,
+        weight: FloatArray | None = None,
         forecasts: SurvivalBatch | None = None,
         prefix_blocks: Sequence[IntArray] | None = None,
     ) -> None:
         """Requests (k,) enter the pool, in order of arrival: prompts in tokens, arrival in seconds.
 
         ``forecasts`` (k rows) where the policy needs them; ``prefix_blocks`` each one's leading blocks; ``supposed``
-        (k,) output tokens by its flags.
+        (k,) output tokens by its flags; ``tenant`` (k,) numbers ≥ 0 of the caller's choosing, −1 for an unknown one;
+        ``weight`` (k,) priorities > 0, 1 where none are given.
         """
         entries = np.empty((FIELDS, len(request)), dtype=np.int64)
         entries[REQUEST], entries[PROMPT], entries[ROW] = request, prompt, NOTHING
         entries[SUPPOSED] = 0 if supposed is None else supposed
+        entries[TENANT] = NOTHING if tenant is None else tenant
         if self.book is not None:
             if forecasts is None or len(forecasts) != len(request):
                 raise InputError("forecasts", "the policy needs one for each request that arrives")
@@ -85,13 +90,19 @@ class ClusterState:
         if self.prefixes is not None:
             none = np.zeros(0, dtype=np.int64)
             self.prefixes.arrive(request, prefix_blocks or [none] * len(request))
-        self.pool.append(entries, arrival_s)
+        self.pool.append(entries, arrival_s, 1.0 if weight is None else weight)
+        if len(request):
+            self.latest_s = float(arrival_s[-1])
 
     def stepped(self, tokens: IntArray, ended: IntArray) -> None:
         """The request in each slot has generated ``tokens`` (S,) more; those in the slots ``ended`` (k,) are gone.
 
         However they ended; a slot that is empty already is passed over.
         """
+        self.steps += 1
+        self._advance(tokens, ended)
+
+    def _advance(self, tokens: IntArray, ended: IntArray) -> None:
         rows = self.slots.advance(tokens, ended)
         if self.book is not None:
             self.book.drop(rows)
@@ -122,7 +133,7 @@ class ClusterState:
         own = np.arange(self.slots.start[worker], self.slots.start[worker + 1])
         running = self.slots.request[own]
         running = running[running != NOTHING]
-        self.stepped(np.zeros(len(self.slots), dtype=np.int64), own)
+        self._advance(np.zeros(len(self.slots), dtype=np.int64), own)
         free, room = np.zeros_like(self.capacity), np.zeros_like(self.capacity)
         free[worker], room[worker] = UNLIMITED, UNLIMITED
         _, queued = self.queues.pop_fitting(free, room)
@@ -139,8 +150,8 @@ class ClusterState:
         np.subtract(self.capacity, self.slots.load, out=self._room)
         np.subtract(self._room, self.slots.active, out=self._room)
 
-    def view(self) -> ClusterView:
-        """The cluster as it is now."""
+    def view(self, now_s: float | None = None) -> ClusterView:
+        """The cluster as it is now, at ``now_s`` seconds on the clock of arrivals (the latest one's if not given)."""
         self._measure()
         pool, blocks, match = self.pool, None, None
         waiting = pool.field(REQUEST)
@@ -148,12 +159,16 @@ class ClusterState:
             blocks, match = self.prefixes.match(waiting)
         return ClusterView(
             **self._workers_view,
+            now_s=self.latest_s if now_s is None else now_s,
+            steps=self.steps,
             dispatched=self.dispatched,
             waiting=waiting,
             waiting_prompt=pool.field(PROMPT),
             waiting_arrival_s=pool.arrival_s,
             waiting_overtaken=pool.field(OVERTAKEN),
             waiting_supposed=pool.field(SUPPOSED),
+            waiting_tenant=pool.field(TENANT),
+            waiting_weight=pool.weight,
             waiting_prefix_blocks=blocks,
             prefix_match=match,
             forecast=None if self.book is None else self.book.view(pool.field(ROW)),
@@ -161,10 +176,10 @@ class ClusterState:
 
     def apply(self, decisions: Decisions) -> Started:
         """Carry out a policy's decisions and, with immediate dispatch, fill free slots from the queues' heads."""
-        position, worker = decisions.position, decisions.worker
+        position, worker, refused = decisions.position, decisions.worker, decisions.refused
         self._measure()
         fault = _fault(
-            position, worker, self.pool.field(PROMPT), self._free, self._room, self.accepting, self._immediate
+            position, worker, refused, self.pool.field(PROMPT), self._free, self._room, self.accepting, self._immediate
         )
         if fault:
             raise SimulationError(f"the policy's decisions {_FAULTS[fault]}", hint="This is a fault of the policy")
@@ -178,7 +193,9 @@ class ClusterState:
         slots = self.slots.occupy(worker, entries)
         if self.book is not None:
             self.book.started(slots)
-        return Started(entries[REQUEST], slots)
+        if len(refused):
+            refused = self.withdrawn(refused - np.searchsorted(np.sort(position), refused))
+        return Started(entries[REQUEST], slots, refused)
 
     def _view_of_workers(self) -> dict[str, Any]:
         return {
@@ -192,6 +209,9 @@ class ClusterState:
             "queued": read_only(self.queues.count),
             "queued_tokens": read_only(self.queues.tokens),
             "supposed": read_only(self.slots.supposed),
+            "running_prompt": read_only(self.slots.entries[PROMPT]),
+            "running_generated": read_only(self.slots.generated),
+            "running_tenant": read_only(self.slots.entries[TENANT]),
             "queued_supposed": read_only(self.queues.supposed),
         }
 
@@ -207,8 +227,8 @@ _FAULTS = {
 
 @njit(cache=True)
 def _fault(
-    position: IntArray, worker: IntArray, prompt: IntArray, free: IntArray, room: IntArray, accepting: BoolArray,
-    queued: bool,
+    position: IntArray, worker: IntArray, refused: IntArray, prompt: IntArray, free: IntArray, room: IntArray,
+    accepting: BoolArray, queued: bool,
 ) -> int:  # fmt: skip
     """0, or a key of ``_FAULTS``."""
     waiting = prompt.shape[0]
@@ -229,4 +249,10 @@ def _fault(
             return 4
         if not queued and room_left[g] < 0:
             return 5
+    for p in refused:
+        if p < 0 or p >= waiting:
+            return 1
+        if seen[p]:
+            return 2
+        seen[p] = True
     return 0

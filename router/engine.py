@@ -55,7 +55,7 @@ class RunRecord:
     sums: FloatArray
     decision_ns: IntArray
     steps: int
-    rejected: int  #: requests refused, larger than any worker
+    rejected: int  #: requests refused: larger than any worker, or shed by the policy
 
 
 def play(
@@ -105,7 +105,7 @@ class _Run:
         self.admission_step, self.worker = (np.full(count, NOTHING, dtype=np.int64) for _ in range(2))
         self.sums = np.zeros(SUMS)
         self.decision_ns = array("q")
-        self.arrived = self.finished = self.running = self.steps = 0
+        self.arrived = self.finished = self.refused = self.running = self.steps = 0
         self.now, self.last_arrival_s = 0.0, float(workload.arrival_s[-1])
 
     def to_the_end(self, progress: Callable[[int], None] | None, rejected: int) -> RunRecord:
@@ -113,24 +113,27 @@ class _Run:
         while self.finished < count:
             if self.arrived == self.finished:
                 self.now = max(self.now, float(self.workload.arrival_s[self.arrived]))
-            self._decode(self._route(self._arrivals()))
+            started = self._route(self._arrivals())
+            if self.running > 0 or len(started.request) > 0 or self.arrived > self.finished:
+                self._decode(started)
             if progress is not None and self.steps % _PROGRESS_STEPS == 0:
                 progress(self.finished)
         if progress is not None:
             progress(count)
+        served = np.isfinite(self.finish_s) if self.refused else slice(None)
         return RunRecord(
-            prompt=self.workload.prompt,
-            output=self.workload.output,
-            worker=self.worker,
-            arrival_s=self.workload.arrival_s,
-            admission_s=self.admission_s,
-            first_token_s=self.first_token_s,
-            finish_s=self.finish_s,
-            admission_step=self.admission_step,
+            prompt=self.workload.prompt[served],
+            output=self.workload.output[served],
+            worker=self.worker[served],
+            arrival_s=self.workload.arrival_s[served],
+            admission_s=self.admission_s[served],
+            first_token_s=self.first_token_s[served],
+            finish_s=self.finish_s[served],
+            admission_step=self.admission_step[served],
             sums=self.sums,
             decision_ns=np.array(self.decision_ns, dtype=np.int64),
             steps=self.steps,
-            rejected=rejected,
+            rejected=rejected + self.refused,
         )
 
     def _arrivals(self) -> tuple[slice, SurvivalBatch | None]:
@@ -154,9 +157,11 @@ class _Run:
         if new.start < new.stop:
             self._enter(new, forecasts)
         decides = len(state.pool) > 0 and (policy.immediate_dispatch or self.running < len(state.slots))
-        started = state.apply(policy.decide(state.view(), self.rng) if decides else _NOTHING_DECIDED)
+        started = state.apply(policy.decide(state.view(self.now), self.rng) if decides else _NOTHING_DECIDED)
         if decides:
             self.decision_ns.append(time.thread_time_ns() - began)
+        self.refused += len(started.refused)
+        self.finished += len(started.refused)
         return started
 
     def _refresh(self) -> int:
@@ -180,6 +185,8 @@ class _Run:
             load.prompt[new],
             load.arrival_s[new],
             supposed=load.supposed[new],
+            tenant=None if load.tenant is None else load.tenant[new],
+            weight=None if load.weight is None else load.weight[new],
             forecasts=forecasts,
             prefix_blocks=load.prefix_blocks[new],
         )

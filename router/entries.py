@@ -1,13 +1,13 @@
-"""What the cluster core carries of a request, wherever it is: four integers, one column of an *entries* array (4, k)."""
+"""What the cluster core carries of a request, wherever it is: five integers, one column of an *entries* array (5, k)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 #: Rows of an entries array: the caller's number for the request, its prompt tokens, the output tokens supposed from its
-#: flags, its row in the book of forecasts.
-REQUEST, PROMPT, SUPPOSED, ROW = range(4)
-FIELDS = 4
+#: flags, its row in the book of forecasts, the caller's number for its tenant.
+REQUEST, PROMPT, SUPPOSED, ROW, TENANT = range(5)
+FIELDS = 5
 
 #: Marks a slot, a row or a place that holds nothing.
 NOTHING = -1

@@ -14,6 +14,8 @@ from endcast.survival import FloatArray, IntArray
 
 #: The row behind an entry's own: how many later arrivals have been placed before it.
 OVERTAKEN = FIELDS
+#: What is kept of each as a real number: when it arrived, in seconds, and its weight.
+ARRIVAL_S, WEIGHT = range(2)
 
 
 class Pool:
@@ -21,11 +23,11 @@ class Pool:
 
     def __init__(self, capacity: int = 1024) -> None:
         self._head, self._tail = 0, 0
-        self._keep(np.zeros((FIELDS + 1, capacity), dtype=np.int64), np.zeros(capacity))
+        self._keep(np.zeros((FIELDS + 1, capacity), dtype=np.int64), np.zeros((2, capacity)))
 
-    def _keep(self, columns: IntArray, arrival_s: FloatArray) -> None:
-        self._columns, self._arrival_s = columns, arrival_s
-        self._columns_shown, self._arrival_s_shown = read_only(columns), read_only(arrival_s)
+    def _keep(self, columns: IntArray, numbers: FloatArray) -> None:
+        self._columns, self._numbers = columns, numbers
+        self._columns_shown, self._numbers_shown = read_only(columns), read_only(numbers)
 
     def __len__(self) -> int:
         return self._tail - self._head
@@ -38,42 +40,50 @@ class Pool:
     @property
     def arrival_s(self) -> FloatArray:
         """(n,), seconds, non-decreasing; read-only."""
-        part: FloatArray = self._arrival_s_shown[self._head : self._tail]
+        part: FloatArray = self._numbers_shown[ARRIVAL_S, self._head : self._tail]
         return part
 
-    def append(self, entries: IntArray, arrival_s: FloatArray) -> None:
-        """Add requests (4, k), arrived at ``arrival_s`` (k,), behind those that wait."""
+    @property
+    def weight(self) -> FloatArray:
+        """(n,), what a request counts beside others; read-only."""
+        part: FloatArray = self._numbers_shown[WEIGHT, self._head : self._tail]
+        return part
+
+    def append(self, entries: IntArray, arrival_s: FloatArray, weight: FloatArray | float = 1.0) -> None:
+        """Add requests (5, k), arrived at ``arrival_s`` (k,) and of ``weight`` (k,), behind those that wait."""
         count = entries.shape[1]
         self._make_room(count)
         new = slice(self._tail, self._tail + count)
         self._columns[:FIELDS, new] = entries
         self._columns[OVERTAKEN, new] = 0
-        self._arrival_s[new] = arrival_s
+        self._numbers[ARRIVAL_S, new] = arrival_s
+        self._numbers[WEIGHT, new] = weight
         self._tail = new.stop
 
     def remove(self, position: IntArray, *, overtaking: bool = True) -> IntArray:
-        """Take out those at ``position`` (k,), distinct: their entries (4, k), in the order given.
+        """Take out those at ``position`` (k,), distinct: their entries (5, k), in the order given.
 
         Where they are placed (``overtaking``), each older one that stays has been passed by every younger one.
         """
-        taken: IntArray = _remove(position, self._columns, self._arrival_s, self._head, overtaking)
+        taken: IntArray = _remove(position, self._columns, self._numbers, self._head, overtaking)
         self._head += len(position)
         return taken
 
     def _make_room(self, more: int) -> None:
-        if self._tail + more <= len(self._arrival_s):
+        room = self._columns.shape[1]
+        if self._tail + more <= room:
             return
         held = len(self)
-        size = max(2 * (held + more), len(self._arrival_s))
-        columns, arrival_s = np.zeros((FIELDS + 1, size), dtype=np.int64), np.zeros(size)
+        size = max(2 * (held + more), room)
+        columns, numbers = np.zeros((FIELDS + 1, size), dtype=np.int64), np.zeros((2, size))
         columns[:, :held] = self._columns[:, self._head : self._tail]
-        arrival_s[:held] = self.arrival_s
+        numbers[:, :held] = self._numbers[:, self._head : self._tail]
         self._head, self._tail = 0, held
-        self._keep(columns, arrival_s)
+        self._keep(columns, numbers)
 
 
 @njit(cache=True)
-def _remove(position: IntArray, columns: IntArray, arrival_s: FloatArray, head: int, overtaking: bool) -> IntArray:
+def _remove(position: IntArray, columns: IntArray, numbers: FloatArray, head: int, overtaking: bool) -> IntArray:
     count, last = position.shape[0], 0
     taken = np.empty((FIELDS, count), dtype=np.int64)
     for i in range(count):
@@ -93,6 +103,7 @@ def _remove(position: IntArray, columns: IntArray, arrival_s: FloatArray, head: 
             columns[c, write] = columns[c, read]
         if overtaking:
             columns[OVERTAKEN, write] += passed
-        arrival_s[write] = arrival_s[read]
+        for c in range(numbers.shape[0]):
+            numbers[c, write] = numbers[c, read]
         write -= 1
     return taken

@@ -23,7 +23,7 @@ class Queues:
         self._held = 0
 
     def push(self, worker: IntArray, entries: IntArray) -> None:
-        """Add requests (4, k) to the ends of these workers' queues (k,), in order."""
+        """Add requests (5, k) to the ends of these workers' queues (k,), in order."""
         self._make_room(len(worker))
         _push(
             worker, entries, self._nodes, self._spare, self._held, self._first, self._last,
@@ -32,7 +32,7 @@ class Queues:
         self._held += len(worker)
 
     def pop_fitting(self, free: IntArray, room: IntArray) -> tuple[IntArray, IntArray]:
-        """Take from each queue's head what finds free slots (G,) and KV room (G,): workers (k,), entries (4, k)."""
+        """Take from each queue's head what finds free slots (G,) and KV room (G,): workers (k,), entries (5, k)."""
         worker, entries = _pop_fitting(
             free, room, self._nodes, self._spare, self._held, self._first, self.count, self.tokens, self.supposed
         )

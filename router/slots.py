@@ -10,12 +10,12 @@ import numpy as np
 from numba import njit
 
 from endcast.errors import InputError
-from endcast.router.entries import FIELDS, NOTHING, PROMPT, REQUEST, ROW, SUPPOSED
+from endcast.router.entries import FIELDS, NOTHING, PROMPT, REQUEST, ROW, SUPPOSED, TENANT
 from endcast.survival import IntArray
 
 
 class Slots:
-    """Running requests: ``entries`` (4, S) and ``generated`` (S,) tokens over slots; ``worker`` (S,) owns each slot.
+    """Running requests: ``entries`` (5, S) and ``generated`` (S,) tokens over slots; ``worker`` (S,) owns each slot.
 
     Over workers (G,): ``active`` requests, ``load`` = Σ (prompt + generated) KV tokens, ``supposed`` output tokens.
     """
@@ -28,7 +28,7 @@ class Slots:
         total, workers = int(self.start[-1]), len(sizes)
         self.worker = np.repeat(np.arange(workers), self.sizes)
         self.entries = np.zeros((FIELDS, total), dtype=np.int64)
-        self.entries[REQUEST], self.entries[ROW] = NOTHING, NOTHING
+        self.entries[REQUEST], self.entries[ROW], self.entries[TENANT] = NOTHING, NOTHING, NOTHING
         self.generated = np.zeros(total, dtype=np.int64)
         self.active, self.load, self.supposed = (np.zeros(workers, dtype=np.int64) for _ in range(3))
         self._free = np.concatenate([np.arange(self.start[g + 1] - 1, self.start[g] - 1, -1) for g in range(workers)])
@@ -43,7 +43,7 @@ class Slots:
         return request
 
     def occupy(self, worker: IntArray, entries: IntArray) -> IntArray:
-        """Start requests (4, k) on workers (k,), which must have that many free slots; the slots taken (k,)."""
+        """Start requests (5, k) on workers (k,), which must have that many free slots; the slots taken (k,)."""
         taken: IntArray = _occupy(
             worker, entries, self.start, self._free, self.entries, self.active, self.load, self.supposed
         )
@@ -118,6 +118,6 @@ def _advance(
         supposed[g] -= entries[SUPPOSED, slot]
         rows[count] = entries[ROW, slot]
         count += 1
-        entries[REQUEST, slot], entries[ROW, slot] = NOTHING, NOTHING
+        entries[REQUEST, slot], entries[ROW, slot], entries[TENANT, slot] = NOTHING, NOTHING, NOTHING
         entries[PROMPT, slot], entries[SUPPOSED, slot], generated[slot] = 0, 0, 0
     return rows[:count]

@@ -22,6 +22,7 @@ class Workload:
 
     ``row`` (n,) each one's row in the log, by which forecasts are asked for; ``arrival_s`` (n,) seconds, non-decreasing;
     ``prompt`` (n,) tokens ≥ 0; ``output`` (n,) tokens ≥ 1; ``supposed`` (n,) output tokens supposed from flags;
+    ``tenant`` (n,) numbers ≥ 0, −1 where unknown, and ``weight`` (n,) priorities > 0, or none;
     ``prefix_blocks`` n arrays of leading blocks, or none. ``left_out`` says how many requests of the log are not among
     these, and why.
     """
@@ -31,6 +32,8 @@ class Workload:
     prompt: IntArray
     output: IntArray
     supposed: IntArray
+    tenant: IntArray | None = None
+    weight: FloatArray | None = None
     prefix_blocks: tuple[IntArray, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
 
@@ -57,6 +60,8 @@ class Workload:
         prompt: IntArray,
         output: IntArray,
         supposed: IntArray | None = None,
+        tenant: IntArray | None = None,
+        weight: FloatArray | None = None,
         prefix_blocks: tuple[IntArray, ...] = (),
     ) -> Workload:
         """Requests as they come, sorted by arrival (equal times keep their order).
@@ -72,6 +77,8 @@ class Workload:
             prompt=np.asarray(prompt, dtype=np.int64)[row],
             output=np.asarray(output, dtype=np.int64)[row],
             supposed=np.full(len(row), UNKNOWN_LENGTH) if supposed is None else supposed[row],
+            tenant=None if tenant is None else tenant[row],
+            weight=None if weight is None else weight[row],
             prefix_blocks=tuple(prefix_blocks[i] for i in row) if prefix_blocks else (),
             left_out=counts,
         )
@@ -86,6 +93,7 @@ class Workload:
             prompt=trace.prompt_tokens if prompt is None else prompt,
             output=trace.output_tokens,
             supposed=_supposed(trace),
+            tenant=_tenants(trace),
             prefix_blocks=_prefix_blocks(trace),
         )
 
@@ -107,6 +115,8 @@ class Workload:
             prompt=self.prompt[kept],
             output=self.output[kept],
             supposed=self.supposed[kept],
+            tenant=None if self.tenant is None else self.tenant[kept],
+            weight=None if self.weight is None else self.weight[kept],
             prefix_blocks=tuple(itertools.compress(self.prefix_blocks, kept)),
         )
 
@@ -118,6 +128,16 @@ def _prefix_blocks(trace: Trace) -> tuple[IntArray, ...]:
     offsets = column.offsets.to_numpy()
     values = column.values.to_numpy()
     return tuple(values[offsets[i] : offsets[i + 1]] for i in range(len(column)))
+
+
+def _tenants(trace: Trace) -> IntArray | None:
+    """(n,) a number for each name, −1 where the log tells none; nothing where it tells none at all."""
+    column = trace.table.column("tenant").combine_chunks()
+    if column.null_count == len(column):
+        return None
+    codes = column.dictionary_encode().indices
+    numbers: IntArray = codes.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
 
 
 def _supposed(trace: Trace) -> IntArray:

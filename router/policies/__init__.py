@@ -22,5 +22,6 @@ POLICIES: Registry[Callable[[PolicySettings], Policy]] = Registry(
         ("prefix_affinity", f"{_HERE}.prefix_affinity:PrefixAffinity"),
         ("br_0", f"{_HERE}.br_0:BrZero"),
         ("br_h", f"{_HERE}.br_h:BrH"),
+        ("olp", f"{_HERE}.olp:Olp"),
     ),
 )

@@ -1,0 +1,145 @@
+"""Prices kept up from round to round, and what each waiting request is worth and costs at them.
+
+This is all that orders the queue; who places is another matter. A policy calls ``observe`` once a round, then ``score``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from endcast.router.olp.columns import costs_now
+from endcast.router.olp.dual import Batch, improve, step_scale
+from endcast.router.olp.fairness import TenantShares
+from endcast.router.olp.prices import running_sums, shift
+from endcast.router.olp.rewards import REWARDS
+from endcast.router.olp.settings import OlpSettings
+from endcast.router.olp.supply import Supply
+from endcast.router.olp.traffic import Traffic
+from endcast.router.policy import ClusterView
+from endcast.survival import FloatArray, IntArray
+
+#: Outputs are not taken to be longer: forecasts that know nothing expect more than any fleet will see.
+_LONGEST = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """n waiting requests at the present prices, if they start now.
+
+    ``length`` (n,) forecast output tokens; ``parts`` (parts, n) of the reward, priority and fairness in them;
+    ``costs`` (2, rows, n) of slot and KV on each row of prices; ``row`` (G,) the row that each worker has; ``new``
+    positions of those that were not there a round before.
+    """
+
+    length: IntArray
+    parts: FloatArray
+    costs: FloatArray
+    row: IntArray
+    new: IntArray
+
+    @cached_property
+    def reward(self) -> FloatArray:
+        """(n,)."""
+        reward: FloatArray = self.parts.sum(axis=0)
+        return reward
+
+    @cached_property
+    def surplus(self) -> FloatArray:
+        """(rows, n): reward less cost, on each row."""
+        surplus: FloatArray = self.reward - self.costs[0] - self.costs[1]
+        return surplus
+
+    @cached_property
+    def best(self) -> FloatArray:
+        """(n,): surplus on the cheapest row, by which the queue is ordered."""
+        best: FloatArray = self.surplus.max(axis=0)
+        return best
+
+
+class Pricing:
+    """Prices of one fleet. It begins anew when a view says that nothing has been dispatched yet."""
+
+    def __init__(self, settings: OlpSettings) -> None:
+        self.settings = settings
+        self.reward = REWARDS.get(settings.reward)(settings)
+        self.price: FloatArray = np.zeros((2, 1, settings.price_horizon))
+        self.traffic = Traffic(settings.price_horizon)
+        self._scale: FloatArray = np.ones(2)
+        self._since = 0
+
+    @property
+    def relative_price(self) -> FloatArray:
+        """(2, rows, K): prices over what a slot, or L̄₁ KV tokens, earns a step on average: 1 is as dear as its yield."""
+        relative: FloatArray = self.price / self._scale[:, None, None]
+        return relative
+
+    def observe(self, view: ClusterView, rng: np.random.Generator) -> None:
+        """Take in a round's view: move prices on by the steps that have passed, and improve them where that is due."""
+        assert view.forecast is not None
+        if view.dispatched == 0:
+            self._begin(view)
+        expected = view.forecast.outlook.expected_output(view.forecast.waiting_row)
+        self._length = np.clip(np.rint(expected), 1, _LONGEST).astype(np.int64)
+        self._weight = view.waiting_weight
+        if self._tenants is not None:
+            self._weight = self._weight * self._tenants.factor(view.waiting_tenant)
+        self._new = self.traffic.observe(view, self._length, self._weight)
+        shift(self.price, self.traffic.elapsed)
+        if self.settings.step_size > 0.0:
+            self._supply.look(view)
+        self._since += self.traffic.elapsed
+        if self._since >= self.settings.update_every:
+            self._update(view, rng)
+
+    def score(self, view: ClusterView) -> Scores:
+        """What waits in the view that was last observed, at the prices as they are."""
+        wait_s: FloatArray = np.subtract(view.now_s, view.waiting_arrival_s)
+        service_s: FloatArray = self._length * self.traffic.step_s
+        parts = self.reward(wait_s, service_s, self.traffic.step_s) * self._weight
+        costs = costs_now(running_sums(self.price), view.waiting_prompt, self._length)
+        return Scores(self._length, parts, costs, self._supply.row, self._new)
+
+    def _begin(self, view: ClusterView) -> None:
+        s = self.settings
+        self.traffic = Traffic(s.price_horizon)
+        self._supply = Supply(view, steps=s.price_horizon, every=s.update_every, shared=s.share_prices)
+        self.price = np.zeros((2, self._supply.rows, s.price_horizon))
+        self._since = s.update_every
+        self._tenants = None
+        if s.fairness > 0.0:
+            self._tenants = TenantShares(strength=s.fairness, bound=s.fairness_bound, half_life_s=s.fairness_s)
+
+    def _update(self, view: ClusterView, rng: np.random.Generator) -> None:
+        if self._tenants is not None:
+            self._tenants.charge(view, self._since * self.traffic.step_s)
+        self._since = 0
+        if self.settings.step_size == 0.0:
+            return
+        supply, capacity = self._supply.left(view)
+        requests = len(view.waiting) + self.traffic.rate * self.settings.price_horizon
+        kv_unit = self.traffic.kv_unit
+        for _ in range(self.settings.updates):
+            batch = self._sample(view, requests, rng)
+            self._scale = step_scale(batch, kv_unit)
+            step = self.settings.step_size * self._scale
+            improve(self.price, batch, requests=requests, supply=supply, capacity=capacity, step=step)
+
+    def _sample(self, view: ClusterView, requests: float, rng: np.random.Generator) -> Batch:
+        """Waiting requests at step 0 with their real wait, in the pool's share of all ``requests``; for the others, past
+        arrivals at a step drawn evenly from the horizon, with none. All of them starting now would pile the price onto
+        the next steps."""
+        size, traffic = self.settings.batch, self.traffic
+        from_pool = round(size * len(view.waiting) / requests)
+        waiting = rng.integers(len(view.waiting), size=from_pool)
+        past = rng.integers(len(traffic), size=size - from_pool)
+        length = np.concatenate([self._length[waiting], traffic.length[past]])
+        weight = np.concatenate([self._weight[waiting], traffic.weight[past]])
+        wait_s, start = np.zeros(size), np.zeros((size, 1), dtype=np.int64)
+        wait_s[:from_pool] = view.now_s - view.waiting_arrival_s[waiting]
+        start[from_pool:, 0] = rng.integers(self.settings.price_horizon, size=size - from_pool)
+        reward = self.reward(wait_s, length * traffic.step_s, traffic.step_s).sum(axis=0) * weight
+        prompt = np.concatenate([view.waiting_prompt[waiting], traffic.prompt[past]])
+        return Batch(prompt, length, start, reward[:, None])

@@ -1,0 +1,79 @@
+"""What a policy learns of the traffic by watching views: how fast steps and arrivals come, and what lately arrived."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from endcast.router.policy import ClusterView
+from endcast.survival import FloatArray, IntArray
+
+#: Seconds a decode step is taken to last until two have been seen.
+_FIRST_STEP_S = 0.05
+#: Share of the newest measurement in the running mean of a step's seconds.
+_NEWEST = 0.05
+#: Arrivals remembered: a sample of what is still to come.
+_REMEMBERED = 512
+
+
+class Traffic:
+    """``step_s`` seconds a decode step, ``rate`` arrivals a step (over about ``memory`` steps), ``elapsed`` steps since
+    the view before; of the last arrivals (≤ 512 each): ``prompt``, forecast ``length``, ``weight``."""
+
+    def __init__(self, memory: int) -> None:
+        self.step_s, self.rate, self.elapsed = _FIRST_STEP_S, 0.0, 0
+        self._memory, self._seen = memory, 0
+        self._prompt, self._length = np.zeros(_REMEMBERED, dtype=np.int64), np.ones(_REMEMBERED, dtype=np.int64)
+        self._weight = np.ones(_REMEMBERED)
+        self._latest_s, self._at_s, self._at_step = -math.inf, math.nan, -1
+
+    def observe(self, view: ClusterView, length: IntArray, weight: FloatArray) -> IntArray:
+        """Take in a view; ``length`` (n,) forecasts and ``weight`` (n,) of what waits. Positions of new arrivals."""
+        new = np.flatnonzero(view.waiting_arrival_s > self._latest_s)
+        if self._at_step < 0:
+            self.elapsed = 0
+        else:
+            self.elapsed = view.steps - self._at_step
+            self._measure(view, len(new))
+        self._at_s, self._at_step = view.now_s, view.steps
+        if len(new):
+            self._latest_s = float(view.waiting_arrival_s[new].max())
+            kept = new[-_REMEMBERED:]
+            at = (self._seen + np.arange(len(kept))) % _REMEMBERED
+            self._prompt[at], self._length[at] = view.waiting_prompt[kept], length[kept]
+            self._weight[at] = weight[kept]
+            self._seen += len(kept)
+        return new
+
+    def _measure(self, view: ClusterView, arrivals: int) -> None:
+        if self.elapsed == 0:
+            return
+        share = -math.expm1(-self.elapsed / self._memory)
+        self.rate += share * (arrivals / self.elapsed - self.rate)
+        if view.active.any():  # else time may have jumped to the next arrival
+            self.step_s += _NEWEST * ((view.now_s - self._at_s) / self.elapsed - self.step_s)
+
+    def __len__(self) -> int:
+        return min(self._seen, _REMEMBERED)
+
+    @property
+    def prompt(self) -> IntArray:
+        """Tokens."""
+        return self._prompt[: len(self)]
+
+    @property
+    def length(self) -> IntArray:
+        """Forecast output tokens."""
+        return self._length[: len(self)]
+
+    @property
+    def weight(self) -> FloatArray:
+        """As they arrived with."""
+        return self._weight[: len(self)]
+
+    @property
+    def kv_unit(self) -> float:
+        """L̄₁ by forecasts: mean KV tokens of a busy slot, Σ s·ô/Σ ô + Σ ô(ô − 1)/(2 Σ ô); at least 1."""
+        s, o = self.prompt.astype(np.float64), self.length.astype(np.float64)
+        return max(float((s @ o + 0.5 * (o @ (o - 1.0))) / o.sum()), 1.0)
