@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -64,15 +63,6 @@ def _intervals(edges: bytes) -> npt.NDArray[np.int32]:
     return interval
 
 
-class Places(NamedTuple):
-    """Points on curves of one table, all arrays of one shape."""
-
-    at: IntArray  #: the edge before it, as an index of the table's numbers, row after row
-    log_survival: FloatArray
-    slope: FloatArray  #: log of the chance to survive one token there
-    to_edge: FloatArray  #: tokens to the next edge, 0 in the tail
-
-
 @dataclass(frozen=True)
 class CurveTable:
     """m survival curves on one grid.
@@ -101,12 +91,12 @@ class CurveTable:
         return _intervals(np.asarray(self.edges, dtype=np.int64).tobytes())
 
     @cached_property
-    def _widths(self) -> FloatArray:
+    def widths(self) -> FloatArray:
         """(K+1,), tokens in each interval; 1 for the tail."""
         return np.append(np.diff(self.edges), 1).astype(np.float64)
 
     @cached_property
-    def _flat(self) -> FloatArray:
+    def flat(self) -> FloatArray:
         """``log_survival``, row after row: one index finds a number faster than two."""
         return self.log_survival.ravel()
 
@@ -138,38 +128,58 @@ class CurveTable:
     def _mean_inside(self) -> tuple[int, FloatArray]:
         """The first interval of more than one token, and mean tokens inside each from there on for one that has reached
         it: (m, K − first)."""
-        many = np.flatnonzero(self._widths > 1.0)
+        many = np.flatnonzero(self.widths > 1.0)
         first = int(many[0]) if many.size else len(self.edges) - 1
-        widths, log_survival = self._widths[first:-1], self.log_survival[:, first:]
+        widths, log_survival = self.widths[first:-1], self.log_survival[:, first:]
         return first, _geometric_sum((log_survival[:, 1:] - log_survival[:, :-1]) / widths, widths)
-
-    def places(self, row: IntArray, position: IntArray) -> Places:
-        """Where ``position`` lies on the curves ``row``, elementwise (they broadcast)."""
-        interval = self.interval_of.take(position, mode="clip")
-        at = row * len(self.edges) + interval
-        log, widths = self._flat.take(at), self._widths.take(interval)
-        slope = (self._flat.take(at + 1, mode="clip") - log) / widths
-        past = position - self.edges.take(interval)
-        tail = interval == len(self.edges) - 1
-        if tail.any():
-            slope = np.where(tail, self.log_tail.take(row), slope)
-        return Places(at, log + slope * past, slope, np.where(tail, 0.0, widths - past))
 
     def log_survival_at(self, row: IntArray, position: IntArray) -> FloatArray:
         """log S(position) of the given rows, elementwise (``row`` and ``position`` broadcast)."""
-        return self.places(row, position).log_survival
+        return Places(self, row, position).log_survival
 
     def remaining_at(self, row: IntArray, position: IntArray) -> FloatArray:
         """Expected remaining tokens of one that has reached ``position``, elementwise."""
-        return self.remaining_of(self.places(row, position))
+        return Places(self, row, position).remaining
 
-    def remaining_of(self, places: Places) -> FloatArray:
-        """Expected remaining tokens of those that have reached these places."""
-        at_next = np.where(places.to_edge > 0.0, places.at + 1, places.at)
-        beyond = self.remaining_at_edges.ravel().take(at_next)
-        fall = np.expm1(places.slope * places.to_edge)
-        flat = places.slope > FLAT
-        inside = np.where(flat, places.to_edge, fall / np.expm1(np.where(flat, -1.0, places.slope)))
+
+class Places:
+    """Points on the curves of one table: ``position`` tokens on the curves ``row``, elementwise (they broadcast)."""
+
+    def __init__(self, table: CurveTable, row: IntArray, position: IntArray) -> None:
+        self._table, self._row = table, row
+        self._interval = table.interval_of.take(position, mode="clip")
+        self._at = row * len(table.edges) + self._interval  # the edge before, among all numbers of the table
+        self._past = position - table.edges.take(self._interval)  # tokens
+
+    @cached_property
+    def _log_at_edge(self) -> FloatArray:
+        return self._table.flat.take(self._at)
+
+    @cached_property
+    def _tail(self) -> npt.NDArray[np.bool_]:
+        tail: npt.NDArray[np.bool_] = self._interval == len(self._table.edges) - 1
+        return tail
+
+    @cached_property
+    def slope(self) -> FloatArray:
+        """Log of the chance to survive one more token."""
+        inside = self._table.flat.take(self._at + 1, mode="clip") - self._log_at_edge
+        inside /= self._table.widths.take(self._interval)
+        return np.where(self._tail, self._table.log_tail.take(self._row), inside) if self._tail.any() else inside
+
+    @cached_property
+    def log_survival(self) -> FloatArray:
+        """log S."""
+        return self._log_at_edge + self.slope * self._past if self._past.any() else self._log_at_edge
+
+    @cached_property
+    def remaining(self) -> FloatArray:
+        """Expected remaining tokens."""
+        to_edge = np.where(self._tail, 0.0, self._table.widths.take(self._interval) - self._past)
+        beyond = self._table.remaining_at_edges.ravel().take(self._at + (to_edge > 0.0))
+        fall = np.expm1(self.slope * to_edge)
+        flat = self.slope > FLAT
+        inside = np.where(flat, to_edge, fall / np.expm1(np.where(flat, -1.0, self.slope)))
         here: FloatArray = inside + (1.0 + fall) * beyond
         return here
 
@@ -208,7 +218,7 @@ class SurvivalBatch:
 
     @cached_property
     def _start(self) -> Places:
-        return self.table.places(self.row, self.position)
+        return Places(self.table, self.row, self.position)
 
     @cached_property
     def _end(self) -> Places:
@@ -216,11 +226,7 @@ class SurvivalBatch:
         return self._after(np.minimum(self.horizon, self.cap))
 
     def _after(self, further: IntArray) -> Places:
-        return self.table.places(self.row, self.position + further)
-
-    @cached_property
-    def _remaining_now(self) -> FloatArray:
-        return self.table.remaining_of(self._start)
+        return Places(self.table, self.row, self.position + further)
 
     def survival_at(self, further: int | IntArray) -> FloatArray:
         """P(R > further), (n,); ``further`` tokens ≥ 0: one number, (n,), or (H, 1) for an answer (H, n)."""
@@ -248,7 +254,7 @@ class SurvivalBatch:
     def _within(self, reach: IntArray, there: Places) -> FloatArray:
         """E[min(R, reach)], ``there`` being the places after ``reach`` ≤ cap tokens."""
         survives = np.exp(there.log_survival - self._start.log_survival)
-        tokens = self._remaining_now - survives * self.table.remaining_of(there)
+        tokens = self._start.remaining - survives * there.remaining
         return np.minimum(np.maximum(tokens, 0.0), reach)
 
     @cached_property
@@ -268,7 +274,9 @@ class SurvivalBatch:
         target = self._start.log_survival + np.log1p(-q)
         interval = np.count_nonzero(self.table.log_survival[self.row] > target[:, None], axis=1) - 1
         edge = self.table.edges[interval]
-        reached = self.table.places(self.row, edge)  # whose slope is < 0, since the curve falls to the target from here
+        reached = Places(
+            self.table, self.row, edge
+        )  # whose slope is < 0, since the curve falls to the target from here
         further = edge + np.ceil((target - reached.log_survival) / reached.slope - 1e-9) - self.position
         whole: FloatArray = np.clip(further, np.minimum(1.0, self.cap), self.cap)
         return whole
