@@ -3,7 +3,8 @@
 At a landmark, e tokens generated, the admission curve conditioned on e says how the next tokens would end if nothing had
 been read. A second model, on a grid of *further* tokens, gives corrected hazards for its intervals. Inside an interval
 the conditioned curve keeps its shape: the cumulative hazard is scaled, so that a model that adds nothing to the
-admission curve *is* that curve, token by token. Landmarking: van Houwelingen 2007.
+admission curve *is* that curve, token by token where the fine edges lie at each token, edge by edge beyond.
+Landmarking: van Houwelingen 2007.
 """
 
 from __future__ import annotations
@@ -12,14 +13,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
-from endcast.predictors.grid import Q_MAX, Q_MIN, IntervalGrid, logit
-from endcast.survival import HAZARD_MIN, CurveTable, FloatArray, IntArray
+from endcast.predictors.grid import Q_MAX, Q_MIN, IntervalGrid
+from endcast.predictors.landmark_kernels import condition_rows, log_odds, scale_hazards
+from endcast.survival import HAZARD_MAX, HAZARD_MIN, CurveTable, FloatArray, IntArray
 
 #: Tokens between two landmarks of one output, in training, in evaluation and for a router.
 EVERY = 32
 #: Where the further grid has its edges, as far as the longest output goes: fine where windows are read.
 EDGES = (0, 4, 8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 224, 320, 512, 1024, 2048, 8192)
+#: Logs of the chance to stay: at the least and largest hazard of an interval, and at those of a token.
+_LOG_Q_MIN, _LOG_Q_MAX, _LOG_STAYS, _LOG_ENDS = (
+    float(np.log1p(-hazard)) for hazard in (Q_MIN, Q_MAX, HAZARD_MIN, HAZARD_MAX)
+)
 
 
 def further_edges(fine: IntArray) -> IntArray:
@@ -40,15 +47,15 @@ class Conditioned:
     @classmethod
     def of(cls, table: CurveTable, row: IntArray, elapsed: IntArray, fine: IntArray) -> Conditioned:
         """Rows ``row`` (n,) of ``table`` given that ``elapsed`` (n,) tokens came without an end."""
-        position = elapsed[:, None] + fine[None, :]
-        log = table.log_survival_at(row[:, None], position)
-        log -= log[:, :1]
-        log += np.log1p(-HAZARD_MIN) * fine  # so that every interval has a shape to scale
-        return cls(log, table.log_tail[row])
+        log_survival = np.empty((len(row), len(fine)))
+        condition_rows(log_survival, table.edges, table.log_survival, table.log_tail, row, elapsed, fine, _LOG_STAYS)
+        return cls(log_survival, table.log_tail.take(row))
 
     def logits(self, at: IntArray) -> FloatArray:
         """(n, K) log-odds to end in each interval for one who reached it; ``at`` (K+1,) indexes the fine edges."""
-        return logit(-np.expm1(np.diff(self.log_survival[:, at], axis=1)))
+        out = np.empty((len(self.log_survival), len(at) - 1))
+        log_odds(out, self.log_survival, at, _LOG_Q_MAX, _LOG_Q_MIN)
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +70,9 @@ class FurtherGrid:
         """(K+1,), where each edge is among the fine ones."""
         return np.searchsorted(self.fine, self.intervals.edges).astype(np.int64)
 
-    @cached_property
-    def _interval_of_fine(self) -> IntArray:
-        return self.intervals.interval_of(self.fine[1:])
-
-    def curves(self, base: Conditioned, hazard: FloatArray) -> CurveTable:
+    def curves(self, base: Conditioned, hazard: npt.NDArray[np.floating]) -> CurveTable:
         """Curves of further tokens from hazards (n, K): P(end in interval k | reached it)."""
-        corrected = np.log1p(-np.clip(hazard, Q_MIN, Q_MAX))
-        given = np.diff(base.log_survival[:, self.at], axis=1)
-        scale = corrected / given
-        log_survival = np.zeros_like(base.log_survival)
-        steps = np.diff(base.log_survival, axis=1) * scale[:, self._interval_of_fine]
-        np.cumsum(steps, axis=1, out=log_survival[:, 1:])
-        return CurveTable.from_log_survival(self.fine, log_survival, base.log_tail * scale[:, -1])
+        curves = CurveTable(self.fine, np.empty_like(base.log_survival), np.empty_like(base.log_tail))
+        bounds = (Q_MIN, Q_MAX, _LOG_ENDS, _LOG_STAYS)
+        scale_hazards(curves.log_survival, curves.log_tail, base.log_survival, base.log_tail, self.at, hazard, *bounds)
+        return curves

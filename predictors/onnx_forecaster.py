@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -15,15 +15,20 @@ from endcast.forecaster import ForecastStream
 from endcast.predictors.bundle import Bundle, read_bundle
 from endcast.predictors.features.pipeline import FeaturePipeline
 from endcast.predictors.features.protocol import Float32Array
+from endcast.predictors.gathered import Gathered, joined
 from endcast.predictors.hazard_graph import load_graph
 from endcast.predictors.known import known_inputs
 from endcast.predictors.onnx_stream import AtAdmission, OnnxStream
-from endcast.predictors.output_model import output_model, output_reader
 from endcast.predictors.recalibration import Recalibration
 from endcast.predictors.streams import remaining_cap
 from endcast.predictors.text.output_reader import OutputReader
-from endcast.survival import CurveTable, FloatArray, Forecast, IntArray, SurvivalBatch
+from endcast.survival import CurveTable, FloatArray, Forecast, SurvivalBatch
 from endcast.types import Completion, EndReason, Landmark, Request
+
+if TYPE_CHECKING:
+    from endcast.predictors.output_model import OutputModel
+
+_Item = Landmark | OnnxStream
 
 
 class OnnxForecaster:
@@ -49,7 +54,7 @@ class OnnxForecaster:
         if remembers:
             self._pipeline.load(bundle.history)
         self._graph = load_graph(bundle.admission, self._pipeline.width)
-        self._output = output_model(bundle) if reads else None
+        self._output = _output_model(bundle) if reads else None
         self._recalibration = Recalibration(bundle.admission.grid)
         self._recalibrate = recalibrate
         self._abort_hazard = bundle.manifest.abort_hazard if aborts else 0.0
@@ -95,71 +100,65 @@ class OnnxForecaster:
 
     def forecast_batch(self, landmarks: Sequence[Landmark | ForecastStream], horizon: int) -> SurvivalBatch:
         """The same as arrays. A stream keeps what was known at its admission, and has read its text so far."""
-        admission, columns, row = self._admissions(landmarks)
-        generated = np.array([item.generated_tokens for item in landmarks], dtype=np.int64)
-        cap = remaining_cap([item.request for item in landmarks], generated)
-        table, row, position = self._corrected(landmarks, admission, columns, row, generated)
+        items = [item if isinstance(item, Landmark) else self._own(item) for item in landmarks]
+        curves = self._curves(items)
+        row, position = curves.places()
+        generated = np.array([item.generated_tokens for item in items], dtype=np.int64)
+        cap = remaining_cap([item.request for item in items], generated)
+        table = curves.table(self._bundle.admission.grid.fine)
         return SurvivalBatch(self._with_aborts(table), row, position, cap, horizon)
-
-    def _admissions(self, items: Sequence[Landmark | ForecastStream]) -> tuple[CurveTable, Float32Array, IntArray]:
-        """Admission curves and request columns of these items, and which row is whose: landmarks of one request share one."""
-        requests = {id(item.request): item.request for item in items if isinstance(item, Landmark)}
-        fresh, columns, _ = self._admit(list(requests.values()))
-        row_of = {key: row for row, key in enumerate(requests)}
-        streams = [self._own(item) for item in items if not isinstance(item, Landmark)]
-        if not streams:
-            return fresh, columns, np.array([row_of[id(item.request)] for item in items], dtype=np.int64)
-        table = _joined([fresh, *(stream.admission.curve for stream in streams)])
-        columns = np.concatenate([columns, np.stack([stream.admission.columns for stream in streams])])
-        stream_rows = iter(range(len(requests), len(requests) + len(streams)))
-        rows = [row_of[id(item.request)] if isinstance(item, Landmark) else next(stream_rows) for item in items]
-        return table, columns, np.array(rows, dtype=np.int64)
 
     def _own(self, stream: ForecastStream) -> OnnxStream:
         if not isinstance(stream, OnnxStream) or stream.bundle != self.bundle:
             raise BundleError("the stream was opened by another forecaster", hint="Open it with this one")
         return stream
 
-    def _corrected(
-        self,
-        items: Sequence[Landmark | ForecastStream],
-        admission: CurveTable,
-        columns: Float32Array,
-        row: IntArray,
-        generated: IntArray,
-    ) -> tuple[CurveTable, IntArray, IntArray]:
-        """The table of admission curves, then of those corrected by the text so far; each item's row and position."""
-        if self._output is None:
-            return admission, row, generated
-        made = {i: item.made for i, item in enumerate(items) if isinstance(item, OnnxStream) and item.made}
-        readers = self._readers([None if i in made else item for i, item in enumerate(items)])
-        if not made and not readers:
-            return admission, row, generated
-        row, position = row.copy(), generated.copy()
-        tables, size = [admission], len(admission.log_tail)
-        if readers:
-            index = np.array(list(readers), dtype=np.int64)
-            at = row[index]
-            new = self._output.curves(admission, at, generated[index], list(readers.values()), columns[at])
-            row[index], position[index] = size + np.arange(len(index)), 0
-            tables.append(new)
-            size += len(index)
-            _remember(items, readers, new)
-        for i, curve in made.items():
-            row[i], position[i] = size, 0
-            tables.append(curve)
-            size += 1
-        return _joined(tables), row, position
+    def _curves(self, items: Sequence[_Item]) -> Gathered:
+        """Each item's curve: corrected by its text so far (streams keep it until more comes), else that of its admission."""
+        curves, output = Gathered(len(items)), self._output
+        kept = {} if output is None else _kept(items)
+        if kept:
+            curves.add(joined(list(kept.values())), ((i, row, 0) for row, i in enumerate(kept)))
+        anew = [i for i in range(len(items)) if i not in kept]
+        if not anew:
+            return curves
+        admission, columns, row = self._admissions([items[i] for i in anew])
+        readers = {} if output is None else self._readers(output, [items[i] for i in anew])
+        if len(readers) < len(anew):
+            unread = [k for k in range(len(anew)) if k not in readers]
+            curves.add(admission, ((anew[k], row[k], items[anew[k]].generated_tokens) for k in unread))
+        if output is not None and readers:
+            read = [items[anew[k]] for k in readers]
+            at = np.array([row[k] for k in readers])
+            generated = np.array([item.generated_tokens for item in read])
+            new = output.curves(admission, at, generated, list(readers.values()), columns[at])
+            curves.add(new, ((anew[k], place, 0) for place, k in enumerate(readers)))
+            _keep(read, new)
+        return curves
 
-    def _readers(self, items: Sequence[Landmark | ForecastStream | None]) -> dict[int, OutputReader]:
+    def _admissions(self, items: Sequence[_Item]) -> tuple[CurveTable, Float32Array, list[int]]:
+        """Admission curves and request columns of these items, and which row is whose: landmarks of one request share one."""
+        requests = {id(item.request): item.request for item in items if isinstance(item, Landmark)}
+        row_of = {key: row for row, key in enumerate(requests)}
+        streams = [item.admission for item in items if isinstance(item, OnnxStream)]
+        stream_rows = iter(range(len(requests), len(requests) + len(streams)))
+        rows = [row_of[id(item.request)] if isinstance(item, Landmark) else next(stream_rows) for item in items]
+        tables, columns = [stream.curve for stream in streams], [stream.columns for stream in streams]
+        if requests:
+            fresh, fresh_columns, _ = self._admit(list(requests.values()))
+            tables, columns = [fresh, *tables], [fresh_columns, *columns]
+        return joined(tables), np.concatenate(columns), rows
+
+    def _readers(self, output: OutputModel, items: Sequence[_Item]) -> dict[int, OutputReader]:
         """Who has read the text so far, by item; those that have none are left out."""
         readers: dict[int, OutputReader] = {}
-        for i, item in enumerate(items):
-            if isinstance(item, OnnxStream) and item.reader is not None:
-                readers[i] = item.reader
-            elif isinstance(item, Landmark) and self._can_read(item):
-                readers[i] = output_reader(item.request)
-                readers[i].append(item.output or "")
+        for k, item in enumerate(items):
+            if isinstance(item, OnnxStream):
+                if (reader := item.reader) is not None:
+                    readers[k] = reader
+            elif self._can_read(item):
+                readers[k] = output.reader(item.request)
+                readers[k].append(item.output or "")
         return readers
 
     def _can_read(self, landmark: Landmark) -> bool:
@@ -224,8 +223,8 @@ class OnnxForecaster:
         """Begin a stream with the history that the request sees now."""
         curve, columns, hazards = self._admit([request])
         known = known_inputs(request, self._pipeline)
-        admission = AtAdmission(curve, hazards[0], columns[0], known, self.state_version)
-        reader = None if self._output is None else output_reader(request)
+        admission = AtAdmission(curve, hazards[0], columns, known, self.state_version)
+        reader = None if self._output is None else self._output.reader(request)
         return OnnxStream(self, request, admission, reader, self._take_in)
 
 
@@ -239,28 +238,17 @@ def _tells_of_hazards(completion: Completion) -> bool:
     return completion.output_tokens > 0 and completion.end is not EndReason.ERROR
 
 
-def _joined(tables: Sequence[CurveTable]) -> CurveTable:
-    """One table of tables on the same edges."""
-    if len(tables) == 1:
-        return tables[0]
-    return CurveTable(
-        tables[0].edges,
-        np.concatenate([table.log_survival for table in tables]),
-        np.concatenate([table.log_tail for table in tables]),
-    )
+def _kept(items: Sequence[_Item]) -> dict[int, CurveTable]:
+    """The curves that streams keep, by item."""
+    return {i: item.made for i, item in enumerate(items) if isinstance(item, OnnxStream) and item.made is not None}
 
 
-def _remember(
-    items: Sequence[Landmark | ForecastStream],
-    readers: Mapping[int, OutputReader],
-    curves: CurveTable,
-) -> None:
-    """Keep streams' new curves until more text comes."""
-    for place, i in enumerate(readers):
-        stream = items[i]
-        if isinstance(stream, OnnxStream):
-            one = slice(place, place + 1)
-            stream.made = CurveTable(curves.edges, curves.log_survival[one], curves.log_tail[one])
+def _keep(items: Sequence[_Item], curves: CurveTable) -> None:
+    """Let streams keep their new curves (n, ·) until more text comes: copies, so that none keeps all."""
+    for i, item in enumerate(items):
+        if isinstance(item, OnnxStream):
+            one = slice(i, i + 1)
+            item.made = CurveTable(curves.edges, curves.log_survival[one].copy(), curves.log_tail[one].copy())
 
 
 def _pipeline(bundle: Bundle) -> FeaturePipeline:
@@ -273,6 +261,15 @@ def _pipeline(bundle: Bundle) -> FeaturePipeline:
         raise BundleError("the bundle was made with other feature columns than this endcast has", hint="Train it again")
     pipeline.load_learned(bundle.learned)
     return pipeline
+
+
+def _output_model(bundle: Bundle) -> OutputModel | None:
+    """The model that reads outputs, if the bundle has one. It comes with a compiler: who does not read does without."""
+    if bundle.output is None:
+        return None
+    from endcast.predictors.output_model import output_model
+
+    return output_model(bundle)
 
 
 def load_forecaster(path: Path | str, *, aborts: bool = True, recalibrate: bool = True) -> OnnxForecaster:

@@ -9,6 +9,7 @@ from endcast.forecaster import Forecaster
 from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.streams import CountedStream
 from endcast.predictors.text.output_reader import OutputReader
+from endcast.predictors.text.pieces import PIECE
 from endcast.survival import CurveTable, FloatArray, Forecast
 from endcast.types import Completion, Request
 
@@ -19,7 +20,7 @@ class AtAdmission:
 
     curve: CurveTable  #: one row, counted from admission, without aborts
     hazard: FloatArray  #: (K,), before recalibration
-    columns: Float32Array  #: (f,)
+    columns: Float32Array  #: (1, f)
     known: Mapping[str, bool]
     state_version: int
 
@@ -41,20 +42,29 @@ class OnnxStream(CountedStream):
         self.made: CurveTable | None = None  #: the curve (one row) that read all the text so far, once it was asked for
         self._reader = reader
         self._read_any = False
+        self._unread = ""  #: what the reader has not been shown yet: tokens are many, and short
         self._tell_served = tell
 
     @property
     def reader(self) -> OutputReader | None:
         """What has read the text so far; ``None`` while there is none, or nobody who could read it."""
-        return self._reader if self._read_any and self.generated_tokens > 0 else None
+        if self._reader is None or not self._read_any or not self._generated:
+            return None
+        if self._unread:
+            self._reader.append(self._unread)
+            self._unread = ""
+        return self._reader
 
     def append(self, text: str, generated_tokens: int) -> None:
         """Count tokens, read text."""
         super().append(text, generated_tokens)
         self.made = None
         if text and self._reader is not None:
-            self._reader.append(text)
+            self._unread += text
             self._read_any = True
+            if len(self._unread) >= PIECE:
+                self._reader.append(self._unread)
+                self._unread = ""
 
     def forecast(self) -> Forecast:
         """The forecast from what is known now."""

@@ -13,9 +13,10 @@ from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.hazard_graph import load_graph
 from endcast.predictors.landmarks import Conditioned, FurtherGrid
 from endcast.predictors.output_columns import OFFSET_COLUMN, OWNER, TailScores, names, output_columns, text_row
-from endcast.predictors.text.asked import asked_for
+from endcast.predictors.text.asked import NOTHING_ASKED, asked_for
 from endcast.predictors.text.output_reader import OutputReader
-from endcast.predictors.text.prompt_text import prompt_text
+from endcast.predictors.text.prompt_text import prompt_text, said_last
+from endcast.predictors.text.remembered import Remembered
 from endcast.survival import CurveTable, IntArray
 from endcast.types import Request
 
@@ -34,12 +35,19 @@ class OutputModel:
             raise BundleError(
                 "the bundle was made with other output columns than this endcast has", hint="Train it again"
             )
-        if not np.isin(graph.grid.edges, bundle.admission.grid.fine).all():
+        fine, edges = bundle.admission.grid.fine, graph.grid.edges
+        if not np.isin(edges, fine).all() or edges[0] != 0 or edges[-1] != fine[-1]:
             raise BundleError("the bundle's further grid does not lie on its curves' edges", hint="Train it again")
         self.every = manifest.every
-        self._grid = FurtherGrid(graph.grid, bundle.admission.grid.fine)
+        self._grid = FurtherGrid(graph.grid, fine)
         self._graph = load_graph(graph, len(columns) + len(graph.grid))
         self._scores = TailScores.from_tables(bundle.learned.get(OWNER, {}))
+        self._asked = Remembered(lambda kept, _characters: asked_for(kept))
+
+    def reader(self, request: Request) -> OutputReader:
+        """``output_reader``; what a prompt asks for is remembered."""
+        text = said_last(request)
+        return OutputReader(NOTHING_ASKED if text is None else self._asked(text))
 
     def curves(
         self,
@@ -54,7 +62,7 @@ class OutputModel:
         base = Conditioned.of(admission, row, generated, self._grid.fine)
         text = np.stack([text_row(reader, self._scores) for reader in readers])
         columns = output_columns(text, generated, request, base.logits(self._grid.at))
-        return self._grid.curves(base, self._graph.hazards(join(columns)).astype(np.float64))
+        return self._grid.curves(base, self._graph.hazards(join(columns)))
 
 
 def output_model(bundle: Bundle) -> OutputModel | None:

@@ -7,9 +7,10 @@ from typing import cast
 
 import numpy as np
 
+from endcast.errors import InputError
 from endcast.forecaster import Forecaster
 from endcast.survival import NO_CAP, Forecast, IntArray
-from endcast.types import Completion, EndReason, Landmark, Request
+from endcast.types import Completion, EndReason, Landmark, Request, check_count
 
 
 class CountedStream:
@@ -33,7 +34,9 @@ class CountedStream:
 
     def append(self, text: str, generated_tokens: int) -> None:
         """Count tokens; ``text`` is not read. A smaller count than before is ignored."""
-        Landmark(request=self._request, generated_tokens=generated_tokens)  # checks the bounds
+        if generated_tokens is None:
+            raise InputError("generated_tokens", "must be given")
+        check_count("generated_tokens", generated_tokens)
         self._generated = max(self._generated, generated_tokens)
 
     def forecast(self) -> Forecast:

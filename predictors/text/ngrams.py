@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from zlib import crc32
 
 import numpy as np
@@ -39,6 +39,7 @@ _TAIL_TOKEN = re.compile(rf"\n{{1,2}}|\d{{1,3}}|[\w{MARKS}]{{1,{_LONGEST}}}|[^\w
 #: Where a gram stood tells it from the same words elsewhere: start values of the hash.
 _ANYWHERE, _LAST, _BEFORE_LAST, _THIRD_LAST, _ENDING, _HEAD, _FIRST, _MARK = range(8)
 _PAIR = 0x5BD1E995  #: sets a pair of words apart from one word that is both together
+_BEGUN = np.array([_ANYWHERE, _LAST, _BEFORE_LAST, _THIRD_LAST, _ENDING, _HEAD, _PAIR], dtype=np.uint32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,16 +68,34 @@ def hashed(text: str, bits: int = PROMPT_BITS, marks: Iterable[str] = ()) -> Gra
 def hashed_tail(tail: str, line_head: str, bits: int = TAIL_BITS) -> Grams:
     """(k,) grams of the end of an output: words, marks and pairs of neighbours, the last three once more by their place,
     and the first words of the line that is being written, ``line_head``."""
-    words = _tail_words(tail[-MOST_TAIL:])
+    tail, line_head = tail[-MOST_TAIL:], line_head[: 16 * MOST_HEAD]
+    if tail.isascii() and line_head.isascii():
+        ends = np.frombuffer(tail.encode(), dtype=np.uint8), np.frombuffer(line_head.encode(), dtype=np.uint8)
+        return _compiled()(*ends, _BEGUN, MOST_HEAD, _LONGEST, (1 << bits) - 1)
+    return hashed_tail_of_any(tail, line_head, bits)
+
+
+def hashed_tail_of_any(tail: str, line_head: str, bits: int = TAIL_BITS) -> Grams:
+    """``hashed_tail`` of texts in any script."""
+    words = _tail_words(tail)
     grams = [crc32(word, _ANYWHERE) for word in words]
     grams += [crc32(word, mark ^ _PAIR) for mark, word in zip(grams, words[1:], strict=False)]
     for word, place in zip(reversed(words), (_LAST, _BEFORE_LAST, _THIRD_LAST), strict=False):
         grams.append(crc32(word, place))
     grams.append(crc32(b" ".join(words[-2:]), _ENDING))
-    head = _tail_words(line_head[: 16 * MOST_HEAD])[:MOST_HEAD]
+    head = _tail_words(line_head)[:MOST_HEAD]
     grams += [crc32(word, _HEAD) for word in head]
     grams.append(crc32(b" ".join(head[:2]), _HEAD))
     return _distinct(grams, bits)
+
+
+@cache
+def _compiled() -> Callable[..., Grams]:
+    """Loaded when first needed: whoever reads no outputs does without."""
+    from endcast.predictors.text.tail_kernel import ascii_tail_grams
+
+    grams_of: Callable[..., Grams] = ascii_tail_grams
+    return grams_of
 
 
 def _distinct(grams: Sequence[int], bits: int) -> Grams:
