@@ -36,14 +36,14 @@ SETTLE = 200
 class Fleet:
     """A full fleet in steady state: what ends is replaced from the pool, what leaves the pool is replaced by arrivals."""
 
-    def __init__(self, workers: int, slots: int, waiting: int, rounds: int) -> None:
+    def __init__(self, workers: int, slots: int, waiting: int, rounds: int, policy: str = "br_h") -> None:
         rng = np.random.default_rng(0)
         count = workers * slots + waiting + (rounds + SETTLE) * workers * slots // 40
         self.output = np.maximum(rng.lognormal(5.0, 1.0, count), 1).astype(np.int64)
         self.prompt = np.maximum(rng.lognormal(6.5, 1.0, count), 1).astype(np.int64)
         self.source = kaplan_meier(self.output, np.ones(count, dtype=np.bool_))
         self.settings = PolicySettings(horizon=HORIZON, max_overtakes=4 * workers * slots)
-        self.policy = POLICIES.get("br_h")(self.settings)
+        self.policy = POLICIES.get(policy)(self.settings)
         self.state = ClusterState(
             slots=np.full(workers, slots),
             capacity=np.full(workers, UNLIMITED),

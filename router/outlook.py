@@ -15,8 +15,8 @@ from endcast.survival import NO_CAP, FloatArray, IntArray
 
 #: Chances to survive a token closer to 1 than this count as 1.
 _FLAT = 1e-12
-#: What less than this survives adds nothing that could be seen.
-_LEAST_SURVIVAL = 1e-9
+#: What less than this survives adds nothing that could be seen, not even with a tail of a billion tokens.
+_LEAST_SURVIVAL = 1e-16
 
 
 @njit(cache=True)

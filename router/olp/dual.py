@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from endcast.router.olp.columns import add_column, column_cost, fill
-from endcast.router.olp.prices import project, running_sums
+from endcast.router.olp.prices import KV, SLOT, project, running_sums
 from endcast.survival import FloatArray, IntArray
 
 
@@ -71,20 +71,43 @@ def demand(
     return fill(slope), surplus
 
 
-def step_scale(batch: Batch, kv_unit: float) -> FloatArray:
-    """(2,): r̄/ō, rewards a slot·step, and the same for a KV token·step, where ``kv_unit`` tokens (L̄₁) are one unit."""
-    first = batch.reward[:, 0]
-    each = float(first.mean()) / float(batch.length.mean())
-    return np.array([each, each / kv_unit])
+@njit(cache=True)
+def _improve(
+    price: FloatArray, prompt: IntArray, length: IntArray, start: IntArray, reward: FloatArray, rounds: int,
+    requests: float, supply: FloatArray, capacity: FloatArray, step_size: float, kv_unit: float,
+) -> FloatArray:  # fmt: skip
+    scale, size = np.empty(2), prompt.shape[0] // rounds
+    for i in range(rounds):
+        own = slice(i * size, (i + 1) * size)
+        scale[SLOT] = reward[own, 0].mean() / length[own].mean()
+        scale[KV] = scale[SLOT] / kv_unit
+        taken, _ = demand(price, prompt[own], length[own], start[own], reward[own])
+        project(price, requests * taken, supply, capacity, step_size * scale)
+    return scale
 
 
 def improve(
-    price: FloatArray, batch: Batch, *, requests: float, supply: FloatArray, capacity: FloatArray, step: FloatArray
-) -> None:
-    """One projected step, in place. ``requests`` N; ``supply`` (2, rows, K) and ``capacity`` (2, rows) as ``project``
-    has them; ``step`` (2,) is η times ``step_scale``."""
-    taken, _ = demand(price, batch.prompt, batch.length, batch.start, batch.reward)
-    project(price, requests * taken, supply, capacity, step)
+    price: FloatArray,
+    batch: Batch,
+    *,
+    requests: float,
+    supply: FloatArray,
+    capacity: FloatArray,
+    step_size: float,
+    kv_unit: float,
+    rounds: int = 1,
+) -> FloatArray:
+    """Projected steps in place, each on its own part of the batch: the last one's r̄/ō (2,), rewards a slot·step and a
+    KV token·step.
+
+    ``requests`` N; ``supply`` (2, rows, K) and ``capacity`` (2, rows) as ``project`` has them; ``step_size`` η;
+    ``kv_unit`` KV tokens, L̄₁, that count as much as a slot.
+    """
+    scale: FloatArray = _improve(
+        price, batch.prompt, batch.length, batch.start, batch.reward, rounds, requests, supply, capacity, step_size,
+        kv_unit,
+    )  # fmt: skip
+    return scale
 
 
 def dual_value(price: FloatArray, batch: Batch, *, requests: float, supply: FloatArray) -> float:

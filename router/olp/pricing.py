@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numba import njit
 
 from endcast.router.olp.columns import costs_now
-from endcast.router.olp.dual import Batch, improve, step_scale
+from endcast.router.olp.dual import Batch, improve
 from endcast.router.olp.fairness import TenantShares
 from endcast.router.olp.prices import running_sums, shift
 from endcast.router.olp.rewards import REWARDS
@@ -23,6 +24,8 @@ from endcast.survival import FloatArray, IntArray
 
 #: Outputs are not taken to be longer: forecasts that know nothing expect more than any fleet will see.
 _LONGEST = 1_000_000
+#: Relative prices of a fleet that earns less than this are not told apart from it.
+_LEAST_YIELD = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +76,7 @@ class Pricing:
     @property
     def relative_price(self) -> FloatArray:
         """(2, rows, K): prices over what a slot, or L̄₁ KV tokens, earns a step on average: 1 is as dear as its yield."""
-        relative: FloatArray = self.price / self._scale[:, None, None]
+        relative: FloatArray = self.price / np.maximum(self._scale, _LEAST_YIELD)[:, None, None]
         return relative
 
     def observe(self, view: ClusterView, rng: np.random.Generator) -> None:
@@ -97,7 +100,7 @@ class Pricing:
     def score(self, view: ClusterView) -> Scores:
         """What waits in the view that was last observed, at the prices as they are."""
         wait_s: FloatArray = np.subtract(view.now_s, view.waiting_arrival_s)
-        service_s: FloatArray = self._length * self.traffic.step_s
+        service_s: FloatArray = np.multiply(self._length, self.traffic.step_s)
         parts = self.reward(wait_s, service_s, self.traffic.step_s) * self._weight
         costs = costs_now(running_sums(self.price), view.waiting_prompt, self._length)
         return Scores(self._length, parts, costs, self._supply.row, self._new)
@@ -105,7 +108,7 @@ class Pricing:
     def _begin(self, view: ClusterView) -> None:
         s = self.settings
         self.traffic = Traffic(s.price_horizon)
-        self._supply = Supply(view, steps=s.price_horizon, every=s.update_every, shared=s.share_prices)
+        self._supply = Supply(view, steps=s.price_horizon, every=2 * s.update_every, shared=s.share_prices)
         self.price = np.zeros((2, self._supply.rows, s.price_horizon))
         self._since = s.update_every
         self._tenants = None
@@ -120,26 +123,46 @@ class Pricing:
             return
         supply, capacity = self._supply.left(view)
         requests = len(view.waiting) + self.traffic.rate * self.settings.price_horizon
-        kv_unit = self.traffic.kv_unit
-        for _ in range(self.settings.updates):
-            batch = self._sample(view, requests, rng)
-            self._scale = step_scale(batch, kv_unit)
-            step = self.settings.step_size * self._scale
-            improve(self.price, batch, requests=requests, supply=supply, capacity=capacity, step=step)
+        self._scale = improve(
+            self.price,
+            self._sample(view, requests, rng),
+            rounds=self.settings.updates,
+            requests=requests,
+            supply=supply,
+            capacity=capacity,
+            step_size=self.settings.step_size,
+            kv_unit=self.traffic.kv_unit,
+        )
 
     def _sample(self, view: ClusterView, requests: float, rng: np.random.Generator) -> Batch:
-        """Waiting requests at step 0 with their real wait, in the pool's share of all ``requests``; for the others, past
-        arrivals at a step drawn evenly from the horizon, with none. All of them starting now would pile the price onto
-        the next steps."""
-        size, traffic = self.settings.batch, self.traffic
-        from_pool = round(size * len(view.waiting) / requests)
-        waiting = rng.integers(len(view.waiting), size=from_pool)
-        past = rng.integers(len(traffic), size=size - from_pool)
-        length = np.concatenate([self._length[waiting], traffic.length[past]])
-        weight = np.concatenate([self._weight[waiting], traffic.weight[past]])
-        wait_s, start = np.zeros(size), np.zeros((size, 1), dtype=np.int64)
-        wait_s[:from_pool] = view.now_s - view.waiting_arrival_s[waiting]
-        start[from_pool:, 0] = rng.integers(self.settings.price_horizon, size=size - from_pool)
+        """Of all updates of a round together. Waiting requests at step 0 with their real wait, in the pool's share of all
+        ``requests``; for the others, past arrivals at a step drawn evenly from the horizon, with none. All of them
+        starting now would pile the price onto the next steps."""
+        size, traffic = self.settings.batch * self.settings.updates, self.traffic
+        wait_s, start, prompt, length, weight = _draw(
+            rng.random((3, size)), len(view.waiting) / requests, view.now_s, view.waiting_arrival_s, view.waiting_prompt,
+            self._length, self._weight, traffic.prompt, traffic.length, traffic.weight, self.settings.price_horizon,
+        )  # fmt: skip
         reward = self.reward(wait_s, length * traffic.step_s, traffic.step_s).sum(axis=0) * weight
-        prompt = np.concatenate([view.waiting_prompt[waiting], traffic.prompt[past]])
-        return Batch(prompt, length, start, reward[:, None])
+        return Batch(prompt, length, start[:, None], reward[:, None])
+
+
+@njit(cache=True)
+def _draw(
+    uniform: FloatArray, share: float, now_s: float, arrival_s: FloatArray, prompt: IntArray, length: IntArray,
+    weight: FloatArray, past_prompt: IntArray, past_length: IntArray, past_weight: FloatArray, horizon: int,
+) -> tuple[FloatArray, IntArray, IntArray, IntArray, FloatArray]:  # fmt: skip
+    """Wait, start, prompt, length and weight (m,) of requests drawn by ``uniform`` (3, m) numbers in [0, 1)."""
+    size = uniform.shape[1]
+    wait_s, start = np.zeros(size), np.zeros(size, dtype=np.int64)
+    prompts, lengths, weights = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64), np.empty(size)
+    for i in range(size):
+        if uniform[0, i] < share:
+            j = int(uniform[1, i] * prompt.shape[0])
+            wait_s[i] = now_s - arrival_s[j]
+            prompts[i], lengths[i], weights[i] = prompt[j], length[j], weight[j]
+        else:
+            j = int(uniform[1, i] * past_prompt.shape[0])
+            start[i] = int(uniform[2, i] * horizon)
+            prompts[i], lengths[i], weights[i] = past_prompt[j], past_length[j], past_weight[j]
+    return wait_s, start, prompts, lengths, weights

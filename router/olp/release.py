@@ -21,9 +21,19 @@ from endcast.survival import Float32Array, FloatArray, IntArray
 
 def guarded(view: ClusterView) -> int:
     """Position of the oldest waiting request that some accepting worker could hold, were it empty; −1 if there is none."""
-    most = int(view.capacity[view.accepting].max(initial=0))
-    fits = view.waiting_prompt < most
-    return int(np.argmax(fits)) if fits.any() else -1
+    return int(_first_that_fits(view.waiting_prompt, view.capacity, view.accepting))
+
+
+@njit(cache=True)
+def _first_that_fits(prompt: IntArray, capacity: IntArray, accepting: BoolArray) -> int:
+    most = 0
+    for g in range(capacity.shape[0]):
+        if accepting[g]:
+            most = max(most, capacity[g])
+    for j in range(prompt.shape[0]):
+        if prompt[j] < most:
+            return j
+    return -1
 
 
 def reservation(view: ClusterView, position: int, max_overtakes: int, kept: int) -> int:

@@ -9,10 +9,14 @@ each, and moves on by itself in between.
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 from endcast.router.olp.prices import KV, SLOT
-from endcast.router.policy import ClusterView
+from endcast.router.policy import BoolArray, ClusterView
 from endcast.survival import FloatArray, IntArray
+
+#: Slots whose curves are read in one step, at most (and one worker's): a large fleet's sums change slowly.
+_SLOTS_A_STEP = 256
 
 
 def rows_of_workers(slots: IntArray, capacity: IntArray, *, shared: bool) -> IntArray:
@@ -25,12 +29,14 @@ def rows_of_workers(slots: IntArray, capacity: IntArray, *, shared: bool) -> Int
 
 
 class Supply:
-    """Of the fleet of ``view``, over ``steps`` K; workers are looked at anew each ``every`` steps."""
+    """Of the fleet of ``view``, over ``steps`` K; each worker is looked at anew each ``every`` steps, or less often where
+    that would be more than a few hundred slots a step."""
 
     def __init__(self, view: ClusterView, *, steps: int, every: int, shared: bool) -> None:
         workers = len(view.slots)
         self.row = rows_of_workers(view.slots, view.capacity, shared=shared)
         self.rows = int(self.row.max()) + 1
+        every = max(every, int(view.slots.sum()) // _SLOTS_A_STEP)
         self._steps, self._every = steps, every
         self._taken: FloatArray = np.zeros((2, workers, steps + every))
         self._made_at = np.full(workers, -every - 1, dtype=np.int64)
@@ -42,20 +48,36 @@ class Supply:
         due = np.flatnonzero((view.steps + self._turn) // self._every != (self._made_at + self._turn) // self._every)
         if len(due) == 0:
             return
-        outlook, length = view.forecast.outlook, self._taken.shape[2]
-        self._taken[SLOT, due], self._taken[KV, due] = outlook.occupancy(due, length)
+        self._taken[SLOT, due], self._taken[KV, due] = view.forecast.outlook.occupancy(due, self._taken.shape[2])
         self._made_at[due] = view.steps
 
     def left(self, view: ClusterView) -> tuple[FloatArray, FloatArray]:
         """(2, rows, K): what is left of slots and KV tokens in each step; (2, rows): how much there is altogether.
 
-        Workers that accept nothing have nothing. What is left may be negative: more is expected than fits.
+        What started on a worker since it was looked at counts like the others there. Workers that accept nothing have
+        nothing. What is left may be negative: more is expected than fits.
         """
         left, capacity = np.zeros((2, self.rows, self._steps)), np.zeros((2, self.rows))
-        for g in np.flatnonzero(view.accepting):
-            since = view.steps - self._made_at[g]
-            taken = self._taken[:, g, since : since + self._steps]
-            own = np.array([view.slots[g], view.capacity[g]], dtype=np.float64)
-            left[:, self.row[g]] += own[:, None] - taken
-            capacity[:, self.row[g]] += own
+        _add_supply(
+            left, capacity, self._taken, view.steps - self._made_at, self.row, view.slots, view.capacity, view.active,
+            view.load, view.accepting,
+        )  # fmt: skip
         return left, np.maximum(capacity, 1.0)
+
+
+@njit(cache=True)
+def _add_supply(
+    left: FloatArray, capacity: FloatArray, taken: FloatArray, since: IntArray, row: IntArray, slots: IntArray,
+    tokens: IntArray, active: IntArray, load: IntArray, accepting: BoolArray,
+) -> None:  # fmt: skip
+    """Add up by rows; ``taken`` (2, G, ≥ K + since) as it was expected ``since`` (G,) steps ago, scaled to what runs now."""
+    for g in range(row.shape[0]):
+        if not accepting[g]:
+            continue
+        for c in range(2):
+            own, now = (slots[g], active[g]) if c == SLOT else (tokens[g], load[g] + active[g])
+            capacity[c, row[g]] += own
+            expected = taken[c, g, since[g]]
+            scale = now / expected if expected > 0.0 else 0.0
+            for k in range(left.shape[2]):
+                left[c, row[g], k] += own - scale * taken[c, g, since[g] + k]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numba import njit
 
 from endcast.router.policy import ClusterView
 from endcast.survival import FloatArray, IntArray
@@ -30,28 +31,22 @@ class Traffic:
 
     def observe(self, view: ClusterView, length: IntArray, weight: FloatArray) -> IntArray:
         """Take in a view; ``length`` (n,) forecasts and ``weight`` (n,) of what waits. Positions of new arrivals."""
-        new = np.flatnonzero(view.waiting_arrival_s > self._latest_s)
-        if self._at_step < 0:
-            self.elapsed = 0
-        else:
-            self.elapsed = view.steps - self._at_step
+        new: IntArray = _remember(
+            view.waiting_arrival_s, self._latest_s, view.waiting_prompt, length, weight, self._seen, self._prompt,
+            self._length, self._weight,
+        )  # fmt: skip
+        self.elapsed = 0 if self._at_step < 0 else view.steps - self._at_step
+        if self.elapsed > 0:
             self._measure(view, len(new))
         self._at_s, self._at_step = view.now_s, view.steps
         if len(new):
-            self._latest_s = float(view.waiting_arrival_s[new].max())
-            kept = new[-_REMEMBERED:]
-            at = (self._seen + np.arange(len(kept))) % _REMEMBERED
-            self._prompt[at], self._length[at] = view.waiting_prompt[kept], length[kept]
-            self._weight[at] = weight[kept]
-            self._seen += len(kept)
+            self._latest_s, self._seen = float(view.waiting_arrival_s[new].max()), self._seen + len(new)
         return new
 
     def _measure(self, view: ClusterView, arrivals: int) -> None:
-        if self.elapsed == 0:
-            return
         share = -math.expm1(-self.elapsed / self._memory)
         self.rate += share * (arrivals / self.elapsed - self.rate)
-        if view.active.any():  # else time may have jumped to the next arrival
+        if int(view.active.max()) > 0:  # else time may have jumped to the next arrival
             self.step_s += _NEWEST * ((view.now_s - self._at_s) / self.elapsed - self.step_s)
 
     def __len__(self) -> int:
@@ -77,3 +72,19 @@ class Traffic:
         """L̄₁ by forecasts: mean KV tokens of a busy slot, Σ s·ô/Σ ô + Σ ô(ô − 1)/(2 Σ ô); at least 1."""
         s, o = self.prompt.astype(np.float64), self.length.astype(np.float64)
         return max(float((s @ o + 0.5 * (o @ (o - 1.0))) / o.sum()), 1.0)
+
+
+@njit(cache=True)
+def _remember(
+    arrival_s: FloatArray, latest_s: float, prompt: IntArray, length: IntArray, weight: FloatArray, seen: int,
+    past_prompt: IntArray, past_length: IntArray, past_weight: FloatArray,
+) -> IntArray:  # fmt: skip
+    """Positions (k,) of what arrived after ``latest_s``, written into the rings behind the ``seen`` before."""
+    new, count = np.empty(arrival_s.shape[0], dtype=np.int64), 0
+    for j in range(arrival_s.shape[0]):
+        if arrival_s[j] > latest_s:
+            at = (seen + count) % past_prompt.shape[0]
+            past_prompt[at], past_length[at], past_weight[at] = prompt[j], length[j], weight[j]
+            new[count] = j
+            count += 1
+    return new[:count].copy()

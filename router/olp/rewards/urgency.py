@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from endcast.errors import InputError
 from endcast.router.olp.settings import OlpSettings
 from endcast.survival import FloatArray
 
@@ -21,6 +22,8 @@ class Urgency:
 
     def __init__(self, settings: OlpSettings) -> None:
         """Reads ``w_latency``, ``w_ttft``, ``w_tail`` and the two scales."""
+        if settings.w_latency == settings.w_ttft == settings.w_tail == 0.0:
+            raise InputError("w_latency", "with the reward 'urgency', w_latency, w_ttft or w_tail must be above 0")
         self._settings = settings
 
     def __call__(self, wait_s: FloatArray, service_s: FloatArray, step_s: float) -> FloatArray:
