@@ -10,7 +10,7 @@ import numpy as np
 from endcast.errors import InputError
 from endcast.forecaster import Forecaster
 from endcast.survival import NO_CAP, Forecast, IntArray
-from endcast.types import Completion, EndReason, Landmark, Request, check_count
+from endcast.types import MAX_TOKENS, Completion, EndReason, Landmark, Request, check_count
 
 
 class CountedStream:
@@ -34,9 +34,9 @@ class CountedStream:
 
     def append(self, text: str, generated_tokens: int) -> None:
         """Count tokens; ``text`` is not read. A smaller count than before is ignored."""
-        if generated_tokens is None:
-            raise InputError("generated_tokens", "must be given")
-        check_count("generated_tokens", generated_tokens)
+        if type(generated_tokens) is not int or not 0 <= generated_tokens <= MAX_TOKENS:
+            check_count("generated_tokens", generated_tokens)
+            raise InputError("generated_tokens", "must be given")  # None is a count that is unknown
         self._generated = max(self._generated, generated_tokens)
 
     def forecast(self) -> Forecast:
@@ -58,6 +58,6 @@ class CountedStream:
 
 def remaining_cap(requests: Sequence[Request], generated: IntArray) -> IntArray:
     """(n,), most tokens that may still come, ``NO_CAP`` where no cap is known."""
-    caps = np.array([NO_CAP if (cap := request.cap) is None else cap for request in requests], dtype=np.int64)
-    remaining: IntArray = np.where(caps == NO_CAP, NO_CAP, np.maximum(caps - generated, 0))
-    return remaining
+    each = zip(requests, generated.tolist(), strict=True)
+    left = [NO_CAP if (cap := request.cap) is None else max(cap - tokens, 0) for request, tokens in each]
+    return np.array(left, dtype=np.int64)

@@ -90,6 +90,9 @@ def boosted(bundle_of: Callable[[str], Trained]) -> Trained:
 def reading(
     small_log: SynthLog, quick_settings: Callable[..., Settings], tmp_path_factory: pytest.TempPathFactory
 ) -> Trained:
-    """The default family's bundle with the model that reads outputs."""
+    """The default family's bundle with the model that reads outputs; its trees are used, few as their data are."""
     out = tmp_path_factory.mktemp("bundles") / "reading"
-    return train(small_log.trace, quick_settings("lightgbm", read_outputs=True), out)
+    options = {**QUICK["lightgbm"], "min_data_in_leaf": 30}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("endcast.predictors.models.lightgbm.DOUBT", -float("inf"))
+        return train(small_log.trace, quick_settings("lightgbm", read_outputs=True, options=options), out)

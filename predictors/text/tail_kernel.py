@@ -1,4 +1,4 @@
-"""``ngrams.hashed_tail`` of ASCII texts, compiled: the same numbers, some ten times as fast."""
+"""``ngrams.hashed_tail`` of ASCII texts, compiled: the same numbers, some five times as fast; and sums over such grams."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy.typing as npt
 from numba import njit
 
 Bytes = npt.NDArray[np.uint8]
+Float32Array = npt.NDArray[np.float32]
 Grams = npt.NDArray[np.int32]
 Starts = npt.NDArray[
     np.uint32
@@ -148,3 +149,13 @@ def _distinct(grams: npt.NDArray[np.int64], mask: int) -> Grams:
             out[count] = grams[i]
             count += 1
     return out[:count]
+
+
+@njit(cache=True)
+def add_up(out: Float32Array, grams: Grams, table: Float32Array, bias: Float32Array) -> None:
+    """out[i] = bias[i] + Σ table[i, grams] / √(number of grams)."""
+    for i in range(out.shape[0]):
+        total = 0.0
+        for k in range(grams.shape[0]):
+            total += table[i, grams[k]]
+        out[i] = bias[i] + total / np.sqrt(max(grams.shape[0], 1))
