@@ -57,7 +57,8 @@ class OnnxForecaster:
         self._output = _output_model(bundle) if reads else None
         self._recalibration = Recalibration(bundle.admission.grid)
         self._recalibrate = recalibrate
-        self._abort_hazard = bundle.manifest.abort_hazard if aborts else 0.0
+        self._stays = float(np.log1p(-bundle.manifest.abort_hazard)) if aborts else 0.0
+        self._stay_until = self._stays * bundle.admission.grid.fine
 
     @property
     def bundle(self) -> str:
@@ -122,7 +123,7 @@ class OnnxForecaster:
         anew = [i for i in range(len(items)) if i not in kept]
         if not anew:
             return curves
-        admission, columns, row = self._admissions([items[i] for i in anew])
+        admission, row = self._admissions([items[i] for i in anew])
         readers = {} if output is None else self._readers(output, [items[i] for i in anew])
         if len(readers) < len(anew):
             unread = [k for k in range(len(anew)) if k not in readers]
@@ -131,23 +132,22 @@ class OnnxForecaster:
             read = [items[anew[k]] for k in readers]
             at = np.array([row[k] for k in readers])
             generated = np.array([item.generated_tokens for item in read])
-            new = output.curves(admission, at, generated, list(readers.values()), columns[at])
+            new = output.curves(admission, at, generated, list(readers.values()))
             curves.add(new, ((anew[k], place, 0) for place, k in enumerate(readers)))
             _keep(read, new)
         return curves
 
-    def _admissions(self, items: Sequence[_Item]) -> tuple[CurveTable, Float32Array, list[int]]:
-        """Admission curves and request columns of these items, and which row is whose: landmarks of one request share one."""
+    def _admissions(self, items: Sequence[_Item]) -> tuple[CurveTable, list[int]]:
+        """Admission curves of these items, and which row is whose: landmarks of one request share one."""
         requests = {id(item.request): item.request for item in items if isinstance(item, Landmark)}
         row_of = {key: row for row, key in enumerate(requests)}
         streams = [item.admission for item in items if isinstance(item, OnnxStream)]
         stream_rows = iter(range(len(requests), len(requests) + len(streams)))
         rows = [row_of[id(item.request)] if isinstance(item, Landmark) else next(stream_rows) for item in items]
-        tables, columns = [stream.curve for stream in streams], [stream.columns for stream in streams]
+        tables = [stream.curve for stream in streams]
         if requests:
-            fresh, fresh_columns, _ = self._admit(list(requests.values()))
-            tables, columns = [fresh, *tables], [fresh_columns, *columns]
-        return joined(tables), np.concatenate(columns), rows
+            tables.insert(0, self._admit(list(requests.values()))[0])
+        return joined(tables), rows
 
     def _readers(self, output: OutputModel, items: Sequence[_Item]) -> dict[int, OutputReader]:
         """Who has read the text so far, by item; those that have none are left out."""
@@ -164,12 +164,12 @@ class OnnxForecaster:
     def _can_read(self, landmark: Landmark) -> bool:
         return self._output is not None and bool(landmark.output) and landmark.generated_tokens > 0
 
-    def _admit(self, requests: Sequence[Request]) -> tuple[CurveTable, Float32Array, FloatArray]:
-        """Curves (n, ·) from the first token on, request columns (n, f), hazards (n, K) before recalibration."""
+    def _admit(self, requests: Sequence[Request]) -> tuple[CurveTable, FloatArray]:
+        """Curves (n, ·) from the first token on, hazards (n, K) before recalibration."""
         features = self._pipeline.features(requests)
         hazards = self._hazards(features)
         curves = self._bundle.admission.grid.curves(self._recalibration.apply(hazards))
-        return curves, features[:, : len(self._pipeline.columns)], hazards
+        return curves, hazards
 
     def _hazards(self, features: Float32Array) -> FloatArray:
         if not len(features):
@@ -177,10 +177,9 @@ class OnnxForecaster:
         return self._graph.hazards(features).astype(np.float64)
 
     def _with_aborts(self, table: CurveTable) -> CurveTable:
-        if self._abort_hazard == 0.0:
+        if self._stays == 0.0:
             return table
-        stays = np.log1p(-self._abort_hazard)
-        return CurveTable(table.edges, table.log_survival + stays * table.edges, table.log_tail + stays)
+        return CurveTable(table.edges, table.log_survival + self._stay_until, table.log_tail + self._stays)
 
     def observe(self, completions: Sequence[Completion]) -> None:
         """Take in finished requests, in the order in which they finished."""
@@ -221,9 +220,9 @@ class OnnxForecaster:
 
     def open(self, request: Request) -> OnnxStream:
         """Begin a stream with the history that the request sees now."""
-        curve, columns, hazards = self._admit([request])
+        curve, hazards = self._admit([request])
         known = known_inputs(request, self._pipeline)
-        admission = AtAdmission(curve, hazards[0], columns, known, self.state_version)
+        admission = AtAdmission(curve, hazards[0], known, self.state_version)
         reader = None if self._output is None else self._output.reader(request)
         return OnnxStream(self, request, admission, reader, self._take_in)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from endcast.forecaster import Forecaster
-from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.streams import CountedStream
 from endcast.predictors.text.output_reader import OutputReader
 from endcast.predictors.text.pieces import PIECE
@@ -20,7 +19,6 @@ class AtAdmission:
 
     curve: CurveTable  #: one row, counted from admission, without aborts
     hazard: FloatArray  #: (K,), before recalibration
-    columns: Float32Array  #: (1, f)
     known: Mapping[str, bool]
     state_version: int
 

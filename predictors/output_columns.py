@@ -1,12 +1,13 @@
 """The columns of the model that reads the output so far: one vector a landmark, the same code for training and serving.
 
-A vector is what the text tells (``OutputReader``), two scores of its last words, the tokens so far, the request's own
-columns as at admission, and, interval by interval, the log-odds of the admission curve, which the model corrects.
+A vector is what the text tells (``OutputReader``), two scores of its last words, the tokens so far and, interval by interval,
+the log-odds of the admission curve, which the model corrects. All that is known of the request comes in through that
+curve: with its columns beside it, trees learned the training prompts by heart (docs/accuracy.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,16 +69,15 @@ def text_row(reader: OutputReader, scores: TailScores) -> Float32Array:
     return row
 
 
-def names(request_columns: Sequence[str]) -> tuple[str, ...]:
-    """(f,), of the columns of ``output_columns``."""
-    return (*(f"output.{name}" for name in TEXT_COLUMNS), "output.log_generated", *request_columns)
+#: (f,), of the columns of ``output_columns``.
+NAMES = (*(f"output.{name}" for name in TEXT_COLUMNS), "output.log_generated")
 
 
-def output_columns(text: Float32Array, generated: IntArray, request: Float32Array, admission: FloatArray) -> Columns:
-    """Vectors of n landmarks: ``text`` (n, len(TEXT_COLUMNS)), ``generated`` (n,) tokens, ``request`` (n, f) columns at
-    admission, ``admission`` (n, K) log-odds of the admission curve's further intervals."""
+def output_columns(text: Float32Array, generated: IntArray, admission: FloatArray) -> Columns:
+    """Vectors of n landmarks: ``text`` (n, len(TEXT_COLUMNS)), ``generated`` (n,) tokens, ``admission`` (n, K) log-odds of
+    the admission curve's further intervals."""
     elapsed = np.log1p(generated).astype(np.float32)[:, None]
-    values = np.concatenate([text, elapsed, request], axis=1)
+    values = np.concatenate([text, elapsed], axis=1)
     return Columns(np.clip(values, -LIMIT, LIMIT), admission.astype(np.float32)[:, :, None])
 
 

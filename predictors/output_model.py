@@ -8,16 +8,17 @@ import numpy as np
 
 from endcast.errors import BundleError
 from endcast.predictors.bundle import Bundle, Graph, OutputManifest
-from endcast.predictors.features.pipeline import join
+from endcast.predictors.features.pipeline import LIMIT
 from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.hazard_graph import load_graph
 from endcast.predictors.landmarks import Conditioned, FurtherGrid
-from endcast.predictors.output_columns import OFFSET_COLUMN, OWNER, TailScores, names, output_columns, text_row
+from endcast.predictors.output_columns import NAMES, OFFSET_COLUMN, OWNER, TailScores, tail_grams
 from endcast.predictors.text.asked import NOTHING_ASKED, asked_for
-from endcast.predictors.text.output_reader import OutputReader
+from endcast.predictors.text.output_reader import COLUMNS, OutputReader
 from endcast.predictors.text.prompt_text import prompt_text, said_last
 from endcast.predictors.text.remembered import Remembered
-from endcast.survival import CurveTable, IntArray
+from endcast.predictors.text.tail_kernel import add_up
+from endcast.survival import CurveTable, FloatArray, IntArray
 from endcast.types import Request
 
 
@@ -30,8 +31,7 @@ class OutputModel:
     """Graph, grid and word tables of the second model."""
 
     def __init__(self, graph: Graph, manifest: OutputManifest, bundle: Bundle) -> None:
-        columns = names(bundle.manifest.columns)
-        if tuple(manifest.columns) != columns or manifest.interval_columns != [OFFSET_COLUMN]:
+        if tuple(manifest.columns) != NAMES or manifest.interval_columns != [OFFSET_COLUMN]:
             raise BundleError(
                 "the bundle was made with other output columns than this endcast has", hint="Train it again"
             )
@@ -40,7 +40,7 @@ class OutputModel:
             raise BundleError("the bundle's further grid does not lie on its curves' edges", hint="Train it again")
         self.every = manifest.every
         self._grid = FurtherGrid(graph.grid, fine)
-        self._graph = load_graph(graph, len(columns) + len(graph.grid))
+        self._graph = load_graph(graph, len(NAMES) + len(graph.grid))
         self._scores = TailScores.from_tables(bundle.learned.get(OWNER, {}))
         self._asked = Remembered(lambda kept, _characters: asked_for(kept))
 
@@ -55,14 +55,25 @@ class OutputModel:
         row: IntArray,
         generated: IntArray,
         readers: Sequence[OutputReader],
-        request: Float32Array,
     ) -> CurveTable:
         """(n, ·) curves of further tokens. ``row`` (n,) into the admission curves, which count from admission;
-        ``generated`` (n,) tokens > 0; ``request`` (n, f) columns at admission."""
+        ``generated`` (n,) tokens > 0."""
         base = Conditioned.of(admission, row, generated, self._grid.fine)
-        text = np.stack([text_row(reader, self._scores) for reader in readers])
-        columns = output_columns(text, generated, request, base.logits(self._grid.at))
-        return self._grid.curves(base, self._graph.hazards(join(columns)))
+        vectors = self._vectors(generated, readers, base.logits(self._grid.at))
+        return self._grid.curves(base, self._graph.hazards(vectors))
+
+    def _vectors(self, generated: IntArray, readers: Sequence[OutputReader], admission: FloatArray) -> Float32Array:
+        """(n, F), what ``join(output_columns(…))`` gives for these landmarks, made in place."""
+        texts, values = len(COLUMNS), len(NAMES)
+        out = np.empty((len(readers), values + admission.shape[1]), dtype=np.float32)
+        for one, reader in zip(out, readers, strict=True):
+            one[:texts] = reader.features()
+            add_up(one[texts : values - 1], tail_grams(reader), self._scores.table, self._scores.bias)
+        out[:, values - 1] = np.log1p(generated)
+        known = out[:, :values]
+        np.minimum(np.maximum(known, -LIMIT, out=known), LIMIT, out=known)
+        out[:, values:] = admission
+        return out
 
 
 def output_model(bundle: Bundle) -> OutputModel | None:

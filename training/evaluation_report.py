@@ -58,6 +58,7 @@ def write_report(evaluation: Evaluation, log: str, path: Path) -> None:
         "title": f"endcast: accuracy on {log}",
         "verdict": verdict(evaluation),
         "cards": _cards(evaluation),
+        "titles": horizon_titles(evaluation),
         "rows": horizon_rows(evaluation),
         "cluster": "stretches of time, sessions or prompts",
         "reliability": safe(reliability),
@@ -86,10 +87,17 @@ def verdict(evaluation: Evaluation) -> str:
     )
 
 
+def horizon_titles(evaluation: Evaluation) -> list[str]:
+    """Titles of the table by horizon; where outputs were read, what skill there is without."""
+    unread = ["unread"] if "admission" in evaluation.baselines else []
+    return ["H", "end within H", "Brier skill", "95 %", *unread, "AUC", "AUC, KM", "ECE", "log loss", "RMSE within"]
+
+
 def horizon_rows(evaluation: Evaluation) -> list[list[str]]:
     """Cells of the table by horizon."""
     rows = []
     pooled = evaluation.baselines["kaplan_meier"]["horizons"]
+    unread = evaluation.baselines.get("admission", {}).get("horizons", {})
     for horizon, figures in evaluation.horizons.items():
         low, high = figures.intervals["brier_skill"]
         rows.append(
@@ -98,6 +106,7 @@ def horizon_rows(evaluation: Evaluation) -> list[list[str]]:
                 f"{figures.base_rate:.3f}",
                 f"{figures.brier_skill:.3f}",
                 f"{low:.3f} … {high:.3f}",
+                *([f"{unread[horizon].brier_skill:.3f}"] if unread else []),
                 f"{figures.auc:.3f}",
                 f"{pooled[horizon].auc:.3f}",
                 f"{figures.ece:.3f}",

@@ -21,11 +21,11 @@ from endcast.predictors.landmarks import EVERY, Conditioned, FurtherGrid, furthe
 from endcast.predictors.learned import Tables
 from endcast.predictors.models.protocol import FittedModel, ModelFamily, TrainingData
 from endcast.predictors.output_columns import (
+    NAMES,
     OFFSET_COLUMN,
     SCORE_HORIZONS,
     TailScores,
     learned,
-    names,
     output_columns,
     tail_grams,
 )
@@ -92,9 +92,9 @@ def train_output_part(
     own = replace(
         data,
         grid=grid,
-        columns=names(data.columns),
+        columns=NAMES,
         interval_columns=(OFFSET_COLUMN,),
-        features=output_columns(text, marks.generated, data.features.values[marks.request], base),
+        features=output_columns(text, marks.generated, base),
         lengths=remaining,
         ended=ended,
         fit=np.flatnonzero(np.isin(marks.request, data.fit)),

@@ -20,8 +20,20 @@ from endcast.types import EndReason
 LEAST_KNOWN = 0.01
 #: Days that a log must span before the time of day can be told from a trend.
 LEAST_DAYS = 3.0
-#: Groups that mean something only where the order of requests does.
-ORDERED_GROUPS = ("earlier_turn", "clock")
+#: Groups that mean something only where the order of requests does, and those that stand in for them elsewhere. A log
+#: without arrivals is split by prompt: what tells a prompt from others tells nothing of those that are met later.
+ORDERED_GROUPS = (
+    "earlier_turn",
+    "clock",
+    "prompt_size",
+    "same_size",
+    "near_size",
+    "same_prompt",
+    "same_prefix",
+    "first_block",
+    "first_two_blocks",
+)
+UNORDERED_GROUPS = ("rough_size",)
 #: Blocks of time within which validation requests are not independent.
 BLOCKS = 60
 
@@ -65,7 +77,7 @@ def _is_share(text: str) -> bool:
 
 
 def active_groups(trace: Trace, names: list[str] | None = None) -> list[str]:
-    """The registered groups (or those named) that this log can feed."""
+    """The registered groups that this log can feed and that mean something on it, or those named that it can feed."""
     known = {name: 1.0 - trace.table.column(name).null_count / len(trace) for name in trace.table.schema.names}
     blocks = trace.table.column("prefix_blocks")
     known["prefix_blocks"] = float(pc.sum(pc.greater(pc.fill_null(pc.list_value_length(blocks), 0), 0)).as_py()) / len(
@@ -77,8 +89,8 @@ def active_groups(trace: Trace, names: list[str] | None = None) -> list[str]:
     for name in names or FEATURES:
         inputs = _inputs(name)
         fed = not inputs or max(known[field] for field in inputs) >= LEAST_KNOWN
-        ordered = trace.has_arrivals or name not in ORDERED_GROUPS
-        if fed and ordered and (name != "clock" or days >= LEAST_DAYS):
+        meant = names is not None or name not in (UNORDERED_GROUPS if trace.has_arrivals else ORDERED_GROUPS)
+        if fed and meant and (name != "clock" or days >= LEAST_DAYS):
             chosen.append(name)
     return chosen
 

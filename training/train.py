@@ -24,6 +24,7 @@ from endcast.predictors.models import MODELS
 from endcast.predictors.models.protocol import TrainingData
 from endcast.predictors.product_limit import product_limit
 from endcast.training.calibrate import calibrate
+from endcast.training.dropout import forget_names
 from endcast.training.export import Exported, export
 from endcast.training.fingerprints import sample
 from endcast.training.learned_groups import in_place, teach
@@ -162,6 +163,7 @@ def _training_data(
     out_of_fold = teach(part, drawn, pipeline, settings.seed, tell)
     rows, collected = replay(part, pipeline, wanted, seed=settings.seed, advance=advance)
     raw = in_place(collected, pipeline, out_of_fold, np.searchsorted(drawn, rows)) if collected else []
+    raw = forget_names(raw, pipeline, settings.seed)
     fit, validation, block = validation_part(part, rows, settings.validation, settings.seed)
     return rows, TrainingData(
         grid=pipeline.grid,

@@ -12,6 +12,7 @@ FEATURES: Registry[Callable[[IntervalGrid], FeatureGroup]] = Registry(
     "feature group",
     (
         ("prompt_size", f"{_HERE}.prompt_size:PromptSize"),
+        ("rough_size", f"{_HERE}.prompt_size:RoughSize"),
         ("prompt_cues", f"{_HERE}.prompt_cues:PromptCues"),
         ("prompt_score", f"{_HERE}.prompt_score:PromptScore"),
         ("parameters", f"{_HERE}.parameters:Parameters"),

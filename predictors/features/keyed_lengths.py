@@ -29,6 +29,9 @@ from endcast.types import Completion, EndReason, Request
 PRIOR_REQUESTS, PRIOR_EVENTS = 3.0, 2.0
 #: Intervals on each side over which the hazard ratio is smoothed.
 SMOOTHING = 2
+#: Columns are told in steps of this size, and more requests than ``TRUSTED`` count as that many. An exact state of a
+#: memory names the moment (in a log split by prompt: the prompt) at which it was read, and trees learn such names by heart.
+STEP, TRUSTED = 0.1, 30.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class KeyedLengths:
         """Columns as the class names them."""
         k = len(self._grid)
         values = raw[:, :STATISTICS].copy()
-        values[:, 0] = np.log1p(values[:, 0])
+        values[:, 0] = np.log1p(np.minimum(values[:, 0], TRUSTED))
         events, requests = raw[:, STATISTICS : STATISTICS + k], raw[:, STATISTICS + k :]
         at_risk = requests.sum(axis=1, keepdims=True) - np.cumsum(requests, axis=1) + requests
         intervals = np.empty((len(raw), k, len(self.interval_columns)), dtype=np.float32)
@@ -100,10 +103,10 @@ class KeyedLengths:
         own = (events + PRIOR_REQUESTS * pooled) / (at_risk + PRIOR_REQUESTS)
         intervals[:, :, 0] = logit(own) - self._grid.base_logit
         intervals[:, :, 1] = _smoothed_ratio(events, at_risk * pooled)
-        intervals[:, :, 2] = np.log1p(at_risk)
+        intervals[:, :, 2] = np.log1p(np.minimum(at_risk, TRUSTED))
         intervals[:, :, 3] = self._grid.log_middle - values[:, 1:2]
         intervals[:, :, 4] = self._grid.log_middle - values[:, 3:4]
-        return Columns(values, intervals)
+        return Columns(in_steps(values), in_steps(intervals))
 
     def observe(self, completion: Completion) -> None:
         """Remember a length that ended by itself or at its cap; aborted and failed ones tell nothing of it."""
@@ -131,6 +134,12 @@ class KeyedLengths:
                     raise BundleError(f"the memory of {self.name} is damaged: a length of 0")
                 fresh.push(key, abs(signed), signed > 0)
         self._memory = fresh
+
+
+def in_steps(columns: Float32Array) -> Float32Array:
+    """Each number as the nearest multiple of ``STEP``."""
+    rounded: Float32Array = (np.round(columns / np.float32(STEP)) * np.float32(STEP)).astype(np.float32)
+    return rounded
 
 
 def _merge(parts: Float32Array, row: Float32Array, own: int) -> None:

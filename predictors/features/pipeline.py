@@ -96,7 +96,6 @@ class FeaturePipeline:
             group.load(decoded.groups[group.name])
         self.observed = decoded.observed
 
-
     def dump_learned(self) -> dict[str, Tables]:
         """The tables that groups learned in training, by group."""
         return {group.name: group.dump_learned() for group in self.groups if isinstance(group, LearnedGroup)}
@@ -106,7 +105,9 @@ class FeaturePipeline:
         for group in self.groups:
             if isinstance(group, LearnedGroup):
                 if group.name not in learned:
-                    raise BundleError(f"the tables that {group.name} learned are missing", hint="Train the bundle again")
+                    raise BundleError(
+                        f"the tables that {group.name} learned are missing", hint="Train the bundle again"
+                    )
                 group.load_learned(learned[group.name])
 
 

@@ -43,3 +43,15 @@ class PromptSize(Stateless):
     def transform(self, raw: Float32Array) -> Columns:
         """The raw numbers as they are."""
         return Columns(raw, no_intervals(len(raw), self.grid))
+
+
+class RoughSize(PromptSize):
+    """The same in steps of ``STEP``: where prompts fill many rows, an exact size is a prompt's name, and trees learn the
+    answers to the prompts that they met by heart."""
+
+    name = "rough_size"
+    STEP = 0.5
+
+    def transform(self, raw: Float32Array) -> Columns:
+        """The raw numbers, rounded."""
+        return super().transform((np.round(raw / self.STEP) * self.STEP).astype(np.float32))

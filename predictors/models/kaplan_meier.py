@@ -20,7 +20,8 @@ from endcast.survival import FloatArray, IntArray
 
 #: Requests' worth of pooled hazard in each stratum; number of strata.
 PRIOR_REQUESTS, STRATA = 50.0, 8
-SIZE_COLUMN = "prompt_size.log_prompt_tokens"
+#: The column of prompt size; the exact one if there are both.
+SIZE_COLUMNS = ("prompt_size.log_prompt_tokens", "rough_size.log_prompt_tokens")
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,9 +115,9 @@ class KaplanMeierBySize:
 
     def _fit(self, data: TrainingData, index: IntArray) -> FittedModel:
         check_options(self.name, data.options, ())
-        if SIZE_COLUMN not in data.columns:
+        column = next((data.columns.index(name) for name in SIZE_COLUMNS if name in data.columns), None)
+        if column is None:
             raise TrainingError(f"{self.name} needs the feature group prompt_size", hint="Name it in --features")
-        column = data.columns.index(SIZE_COLUMN)
         sizes = data.features.values[:, column]
         told = sizes[index][~np.isnan(sizes[index])]
         shares = np.linspace(0, 1, STRATA + 1)[1:-1]

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from endcast import Completion, EndReason, Request
 from endcast.predictors.features import by_key
 from endcast.predictors.features.clock import Clock
-from endcast.predictors.features.keyed_lengths import PRIOR_EVENTS, PRIOR_REQUESTS, SMOOTHING, Key, KeyedLengths
+from endcast.predictors.features.keyed_lengths import (
+    PRIOR_EVENTS,
+    PRIOR_REQUESTS,
+    SMOOTHING,
+    STEP,
+    TRUSTED,
+    Key,
+    KeyedLengths,
+    in_steps,
+)
 from endcast.predictors.features.lengths import (
     STATISTICS,
     LengthMemory,
@@ -223,7 +232,8 @@ def test_keyed_lengths_against_loops() -> None:
     )
     columns = group.transform(group.collect([t]))
     logs = np.log([1, 4, 4, 30])
-    np.testing.assert_allclose(columns.values[0], [math.log(5), logs.mean(), logs.std(), math.log(30)], rtol=1e-5)
+    told = in_steps(np.array([math.log(5), logs.mean(), logs.std(), math.log(30)], dtype=np.float32))
+    np.testing.assert_array_equal(columns.values[0], told)
     events, requests = [1, 1, 0, 0, 1], [1, 2, 0, 0, 1]
     pooled = 1.0 - 0.9 ** np.array([2, 3, 5, 10, 20])
     at_risk = [sum(requests[k:]) for k in range(5)]
@@ -234,9 +244,21 @@ def test_keyed_lengths_against_loops() -> None:
         came, expected = sum(events[i] for i in near), sum(at_risk[i] * pooled[i] for i in near)
         ratio = math.log((came + PRIOR_EVENTS) / (expected + PRIOR_EVENTS))
         middle = math.log((GRID.edges[k] + GRID.edges[k + 1]) / 2 + 0.5)
-        told = columns.intervals[0, k]
         expected_row = [odds, ratio, math.log1p(at_risk[k]), middle - logs.mean(), middle - math.log(30)]
-        np.testing.assert_allclose(told, expected_row, rtol=1e-4, atol=1e-6)
+        told = columns.intervals[0, k]
+        np.testing.assert_allclose(told, in_steps(np.array(expected_row, dtype=np.float32)), atol=1e-6)
+
+
+def test_a_state_is_told_in_steps_and_many_requests_as_enough() -> None:
+    """Neither the exact mean nor how many hundreds there were may name the moment."""
+    t, few = TENANT(tenant="t"), TENANT(tenant="few")
+    key = Key("tenant", lambda r: key_of(r.tenant), 100, ("tenant",))
+    group = group_of(key, *[(t, 20 + i % 3, "stop") for i in range(80)], *[(few, 20, "stop")] * int(TRUSTED))
+    columns = group.transform(group.collect([t, few]))
+    assert columns.values[0, 0] == columns.values[1, 0]
+    for numbers in (columns.values, columns.intervals):
+        steps = numbers / STEP
+        np.testing.assert_allclose(steps, np.round(steps), atol=1e-3)
 
 
 def test_a_request_without_the_key_is_not_filed() -> None:
@@ -261,11 +283,11 @@ def test_near_sizes_are_counted_together(sizes: list[int], count: int, last: int
     group = by_key.near_size(GRID)
     for i, size in enumerate(sizes):
         group.observe(done(TENANT(prompt_tokens=size), 10 + i))
-    (told,) = values(group, TENANT(prompt_tokens=100))
-    assert told[0] == pytest.approx(math.log1p(count))
+    (told,) = group.collect([TENANT(prompt_tokens=100)])  # exact numbers; columns tell them in steps
+    assert told[0] == count
     lengths = np.log(np.arange(10, 10 + len(sizes)))
     if last is None:
-        assert np.isnan(told[1:]).all()
+        assert np.isnan(told[1:STATISTICS]).all()
         return
     assert told[1] == pytest.approx(lengths.mean(), rel=1e-5)
     assert told[2] == pytest.approx(lengths.std() if len(sizes) > 1 else NAN, rel=1e-3, nan_ok=True)
@@ -290,12 +312,12 @@ def test_what_requests_have_in_common(group: Any, same: dict[str, Any], other: d
     made.observe(done(TENANT(arrival_s=3.0, **same), 7))
     assert made.knows(TENANT(**same)) and not made.knows(TENANT(**other))
     told = values(made, TENANT(**same), TENANT(**other))
-    assert told[0, 0] == pytest.approx(math.log(2)) and told[1, 0] == 0.0
+    assert told[0, 0] == pytest.approx(math.log(2), abs=STEP / 2) and told[1, 0] == 0.0
 
 
 def test_a_key_remembers_its_latest_lengths_only() -> None:
     model = by_key.model(GRID)
     for i in range(500):
         model.observe(done(TENANT(tenant=str(i), model="m"), 2 if i < 100 else 30))
-    told = values(model, TENANT(model="m"))[0]
-    np.testing.assert_allclose(told, [math.log(401), math.log(30), 0.0, math.log(30)], rtol=1e-5)  # the last 400
+    told = model.collect([TENANT(model="m")])[0, :STATISTICS]
+    np.testing.assert_allclose(told, [400, math.log(30), 0.0, math.log(30)], rtol=1e-5)

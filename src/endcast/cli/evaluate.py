@@ -49,7 +49,7 @@ def evaluate(
     """Measure a bundle on the part of a log that it did not train on."""
     from endcast.predictors.bundle import read_bundle
     from endcast.training.evaluate import evaluate as measure
-    from endcast.training.evaluation_report import horizon_rows, verdict, write_plots, write_report
+    from endcast.training.evaluation_report import horizon_rows, horizon_titles, verdict, write_plots, write_report
 
     refuse_mixed(rolling, windows, frozen=frozen, unobserved=unobserved)
     loaded = read_bundle(bundle)
@@ -85,8 +85,10 @@ def evaluate(
     if json:
         emit_json(found)
         return found
-    titles = ["H", "end within H", "Brier skill", "95 %", "AUC", "AUC, KM", "ECE", "log loss", "RMSE within"]
-    console.print(table(f"{found.n_requests:,} requests, {found.n_draws:,} pairs", titles, horizon_rows(found)))
+    title = f"{found.n_requests:,} requests, {found.n_draws:,} pairs"
+    console.print(table(title, horizon_titles(found), horizon_rows(found)))
+    if "admission" in found.baselines:
+        console.print("outputs were read as they were written; 'unread' is the skill of the forecast at admission alone")
     pooled = found.baselines["kaplan_meier"]["admission"]
     console.print(
         f"at admission: C-index {found.admission.c_index:.3f}, error of the median "
