@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,8 @@ DEFAULT_HORIZONS = (16, 32, 64, 80, 128)
 BOOTSTRAPS, COVERAGE = 200, 0.95
 #: Pairs whose survival is read at once.
 CHUNK = 65_536
+#: Elapsed tokens at which figures are parted.
+ELAPSED = (0, 32, 64, 128, 256, 512, 1024)
 #: Test requests measured at most, drawn at random from a longer log.
 MOST_REQUESTS = 50_000
 
@@ -54,6 +57,19 @@ class HorizonFigures:
     mae_within: float
     intervals: dict[str, tuple[float, float]]
     reliability: Reliability
+
+
+@dataclass(frozen=True)
+class ElapsedFigures:
+    """Skill at one horizon of the pairs whose elapsed tokens lie in [``least``, ``below``); ``unread``: of the forecast at
+    admission alone, where outputs were read."""
+
+    least: int
+    below: int
+    pairs: int
+    base_rate: float
+    brier_skill: float
+    unread: float | None
 
 
 @dataclass(frozen=True)
@@ -88,6 +104,8 @@ class Evaluation:
     excluded: dict[str, int]
     horizons: dict[str, HorizonFigures]
     admission: Admission
+    elapsed_horizon: int  #: of the figures by elapsed tokens: 64 if it was asked for, else the middle one
+    elapsed: list[ElapsedFigures]
     baselines: dict[str, Any]
     survival: Survival = field(repr=False)
 
@@ -139,6 +157,8 @@ def evaluate(
     pooled = _kaplan_meier(bundle, served.batch)
     figures: dict[str, HorizonFigures] = {}
     baseline: dict[str, dict[str, HorizonFigures]] = {name: {} for name in ("kaplan_meier", "admission")}
+    middle = 64 if 64 in horizons else sorted(horizons)[len(horizons) // 2]
+    elapsed: list[ElapsedFigures] = []
     for horizon in horizons:
         km = _read(_at(pooled), pairs, horizon)
         admission = _read(_at(served.batch), pairs, horizon)
@@ -147,6 +167,8 @@ def evaluate(
         baseline["kaplan_meier"][str(horizon)] = _figures(km, km, pairs, horizon, cluster, None)
         if along is not None:
             baseline["admission"][str(horizon)] = _figures(admission, km, pairs, horizon, cluster, rng)
+        if horizon == middle:
+            elapsed = _by_elapsed(model, None if along is None else admission, km, pairs, horizon)
     baselines = {"kaplan_meier": {"horizons": baseline["kaplan_meier"], "admission": _admission(pooled, lengths, rng)}}
     if along is not None:
         baselines["admission"] = {"horizons": baseline["admission"]}
@@ -158,6 +180,8 @@ def evaluate(
         excluded=_excluded(trace, tested[~measured], len(tested[measured]) - len(rows)),
         horizons=figures,
         admission=_admission(served.batch, lengths, rng),
+        elapsed_horizon=middle,
+        elapsed=elapsed,
         baselines=baselines,
         survival=_survival(served.batch, pooled, lengths),
     )
@@ -244,6 +268,24 @@ def _figures(
         intervals={} if rng is None else _intervals(model.p, km.p, y, cluster[pairs.request], rng),
         reliability=Reliability(forecast.tolist(), happened.tolist(), mass.tolist()),
     )
+
+
+def _by_elapsed(
+    model: _Readings, unread: _Readings | None, km: _Readings, pairs: Pairs, horizon: int
+) -> list[ElapsedFigures]:
+    y = (pairs.remaining <= horizon).astype(np.float64)
+    found = []
+    for least, below in itertools.pairwise((*ELAPSED, int(pairs.elapsed.max()) + 1)):
+        mine = (pairs.elapsed >= least) & (pairs.elapsed < below)
+        if not mine.any():
+            continue
+        pooled = metrics.brier(km.p[mine], y[mine])
+        skills = [
+            None if one is None else metrics.skill(metrics.brier(one.p[mine], y[mine]), pooled) for one in (model, unread)
+        ]
+        assert skills[0] is not None
+        found.append(ElapsedFigures(least, below, int(mine.sum()), float(y[mine].mean()), skills[0], skills[1]))
+    return found
 
 
 def _intervals(
