@@ -25,6 +25,7 @@ from endcast.datasets.write import write_trace
 from endcast.reporting import simulation_report
 from endcast.router.forecasts import Landmarked, Oracle, Precomputed, kaplan_meier_of_log
 from endcast.router.policies import POLICIES
+from endcast.router.policy import PolicySettings
 from endcast.router.simulator import SimulationSettings, simulate
 from endcast.router.soften import Softened
 from endcast.router.workload import Workload
@@ -171,7 +172,12 @@ def test_the_table_fits_120_columns(run: Run, log: Path, monkeypatch: pytest.Mon
     rule = next(i for i, line in enumerate(lines) if "──" in line)
     names = [line.split("  ")[0].strip() for line in lines[rule + 1 :]]
     forecasts = ["oracle", "kaplan_meier", "crossfit:kaplan_meier"]
-    assert names == [*(name for name in POLICIES if name != "br_h"), *(f"br_h, {name}" for name in forecasts)]
+    expected = [
+        f"{name}, {forecast}" if forecast else name
+        for name in POLICIES
+        for forecast in (forecasts if POLICIES.get(name)(PolicySettings()).needs_forecast else [""])
+    ]
+    assert names == expected
     assert max(map(len, text.splitlines())) <= 120
     assert lines[0].startswith("log.parquet, simulated: 297 requests, 3 × 4 slots, utilization 1.1, means of 2 runs ±")
     assert all("±" in line for line in lines[rule + 1 :])

@@ -57,7 +57,8 @@ class Instance:
 
     def costs(self, price: np.ndarray) -> np.ndarray:
         """(m,): aᵀp of every column."""
-        return np.einsum("mcrk,crk->m", self.matrix, price)
+        costs: np.ndarray = np.einsum("mcrk,crk->m", self.matrix, price)
+        return costs
 
 
 def instance(seed: int, *, rows: int, slots: int, kv_share: float, count: int = 120) -> Instance:

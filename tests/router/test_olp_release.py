@@ -59,7 +59,7 @@ class Fleet:
         self.left -= 1
         self.now_s += seconds
         self.state.stepped(np.ones(len(self.left), dtype=np.int64), np.flatnonzero(self.left == 0))
-        return started.request.tolist()
+        return [int(request) for request in started.request]
 
 
 def test_the_short_start_first_and_the_long_waiting_catch_up() -> None:

@@ -66,7 +66,8 @@ def test_the_published_form_falls_while_a_request_waits_and_depends_on_the_unit(
 
     def worth(unit_s: float, wait: np.ndarray) -> np.ndarray:
         settings = OlpSettings(w_latency=1.0, w_ttft=1.0, w_tail=0.0, unit_s=unit_s)
-        return REWARDS.get("published")(settings)(wait, service, 0.05).sum(axis=0)
+        total: np.ndarray = REWARDS.get("published")(settings)(wait, service, 0.05).sum(axis=0)
+        return total
 
     assert np.all(worth(1.0, wait + 30.0) < worth(1.0, wait))
     one, hundred = worth(1.0, wait), worth(100.0, wait)

@@ -68,7 +68,10 @@ def test_each_weight_moves_its_figure_the_right_way(step_size: float) -> None:
     loads = [workload(seed, count=500) for seed in range(2)]
 
     def figures(**weights: float) -> tuple[float, float, float]:
-        records = [run(load, step_size=step_size, tail_scale_s=20.0, **weights) for load in loads]
+        records = [
+            run(load, step_size=step_size, tail_scale_s=20.0, **weights)  # type: ignore[arg-type]
+            for load in loads
+        ]
         waits = [r.admission_s - r.arrival_s for r in records]
         return (
             float(np.mean([mean_e2e(r) for r in records])),

@@ -28,7 +28,7 @@ STEP = StepTime(fixed_s=1.0, batch_s=0.0, kv_s=0.125)
 def run(workload: Workload, policy: str, *, workers: int = 2, slots: int = 1, **chosen: int) -> RunRecord:
     return play(
         workload,
-        POLICIES.get(policy)(PolicySettings(**chosen)),
+        POLICIES.get(policy)(PolicySettings(**chosen)),  # type: ignore[arg-type]
         slots=np.full(workers, slots),
         capacity=np.full(workers, UNLIMITED),
         step_time=STEP,
