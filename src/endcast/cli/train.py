@@ -31,6 +31,9 @@ def train(
     most_rows: Annotated[
         int, typer.Option("--most-rows", min=1000, help="Person-period rows held in memory; more are drawn from.")
     ] = 1_000_000,
+    outputs: Annotated[
+        bool, typer.Option("--outputs/--no-outputs", help="A second model that reads outputs, if the log has them.")
+    ] = True,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that fit.")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Seed of every random choice.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace a bundle that is there.")] = False,
@@ -48,6 +51,7 @@ def train(
         intervals=intervals,
         features=None if features is None else features.split(","),
         most_rows=most_rows,
+        read_outputs=outputs,
         threads=threads,
         seed=seed,
         options=_options(option or []),
@@ -76,6 +80,13 @@ def train(
         ["calibration", "kept" if validation["calibration_kept"] else "not needed"],
         ["graph against native model", f"{manifest.metrics['parity']:.1e} at most"],
     ]
+    if manifest.output is not None:
+        text = manifest.output.metrics["validation"]
+        rows += [
+            ["landmarks along outputs that trained", f"{manifest.output.landmarks:,}"],
+            ["log loss a landmark, validation", f"{text['log_loss_a_request']:.4f} nats"],
+            ["the same, text unread", f"{text['log_loss_a_request_uncorrected']:.4f} nats"],
+        ]
     console.print(table(f"{manifest.model} → {out}", ["", ""], rows))
     console.print(f"bundle {trained.id}", markup=False, soft_wrap=True)
     if split != "all":
