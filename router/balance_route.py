@@ -27,7 +27,7 @@ updated in O(H).
 
 *Bounded overtaking*: choosing by fit alone could pass over a request for ever. A request that ``max_overtakes`` later
 arrivals have passed is placed next. The oldest waiting request is always among the most overtaken, so it alone has to
-be looked at.
+be looked at. Where KV memory binds, it may fit nowhere; then the worker with the most room is kept for it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from endcast.router.admission.gate import Gate, fits, keep_for_oldest, take
 from endcast.router.policy import BoolArray
 from endcast.survival import Float32Array, FloatArray, IntArray
 
@@ -93,20 +94,20 @@ def choose_candidate(
     gain: FloatArray,
     waiting_load: Float32Array,
     waiting_row: IntArray,
-    waiting_prompt: IntArray,
     margin: FloatArray,
     weight: FloatArray,
     workers: int,
-    room: int,
+    gate: Gate,
+    g: int,
 ) -> int:
-    """Index into ``candidate``, oldest first, of the best F_H that fits ``room``, ties to the older; −1 if none fits.
+    """Index into ``candidate``, oldest first, of the best F_H that fits worker g, ties to the older; −1 if none fits.
 
     ``gain[j]`` is the discounted load Σ γ^h d(h) of the j-th oldest request; F_H is that less G times its overflow.
     """
     best, best_score = -1, 0.0
     for i in range(candidate.shape[0]):
         j = candidate[i]
-        if waiting_prompt[j] + 1 <= room:
+        if fits(gate, g, j):
             score = gain[j] - workers * discounted_overflow(waiting_load[waiting_row[j]], margin, weight)
             if best < 0 or score > best_score:
                 best, best_score = i, score
@@ -156,28 +157,29 @@ def balance_route(
     load: FloatArray,
     waiting_load: Float32Array,
     waiting_row: IntArray,
-    waiting_prompt: IntArray,
     waiting_overtaken: IntArray,
     free: IntArray,
-    room: IntArray,
+    gate: Gate,
     accepting: BoolArray,
     key: FloatArray,
     weight: FloatArray,
     candidates: int,
     max_overtakes: int,
 ) -> tuple[IntArray, IntArray]:
-    """Fill free slots: waiting positions and workers, in the order placed. No argument is changed.
+    """Fill free slots: waiting positions and workers, in the order placed. No argument but the gate is changed.
 
     ``load`` (G, H+1) expected loads; row ``waiting_row[i]`` of ``waiting_load`` (rows, H+1) is the expected load of the
-    i-th oldest of n waiting requests; ``free`` (G,) slots; ``room`` (G,) KV tokens; ``key`` (G,) breaks ties between
+    i-th oldest of n waiting requests; ``free`` (G,) slots; ``gate`` says who has KV room; ``key`` (G,) breaks ties between
     workers; ``weight`` (H+1,) is γ^h.
     """
     workers, waiting, steps = load.shape[0], waiting_row.shape[0], weight.shape[0]
-    load, free, room, open_ = load.copy(), free.copy(), room.copy(), accepting.copy()
+    load, free, open_ = load.copy(), free.copy(), accepting.copy()
     overtaken, gain = waiting_overtaken.copy(), np.empty(waiting)
     heaviest, margin, discounted = heaviest_load(load), np.empty(steps), discounted_loads(load, weight)
     position, worker = np.empty(waiting, dtype=np.int64), np.empty(waiting, dtype=np.int64)
     candidate, count, upcoming, placed = np.empty(min(candidates, waiting), dtype=np.int64), 0, 0, 0
+    if gate.bounded and waiting > 0 and overtaken[0] >= max_overtakes:
+        keep_for_oldest(gate, open_, free)
     g = choose_worker(discounted, free, open_, key)
     while g >= 0 and placed < waiting:
         while count < candidate.shape[0] and upcoming < waiting:
@@ -186,9 +188,9 @@ def balance_route(
         for h in range(steps):
             margin[h] = heaviest[h] - load[g, h]
         index, oldest = 0, candidate[0]
-        if overtaken[oldest] < max_overtakes or waiting_prompt[oldest] + 1 > room[g]:
+        if overtaken[oldest] < max_overtakes or not fits(gate, g, oldest):
             index = choose_candidate(
-                candidate[:count], gain, waiting_load, waiting_row, waiting_prompt, margin, weight, workers, room[g]
+                candidate[:count], gain, waiting_load, waiting_row, margin, weight, workers, gate, g
             )
         if index < 0:
             open_[g] = False
@@ -196,7 +198,8 @@ def balance_route(
             j = candidate[index]
             position[placed], worker[placed] = j, g
             discounted[g] = place_on(load, heaviest, g, waiting_load[waiting_row[j]], weight)
-            free[g], room[g] = free[g] - 1, room[g] - waiting_prompt[j] - 1
+            free[g] -= 1
+            take(gate, g, j)
             take_candidate(candidate[:count], overtaken, index)
             count, placed = count - 1, placed + 1
         g = choose_worker(discounted, free, open_, key)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from endcast.errors import InputError
+from endcast.router.admission.peak import Curves
 from endcast.router.entries import NOTHING, ROW, read_only
 from endcast.router.outlook import expected_tokens, running_occupancy
 from endcast.router.policy import ForecastView
@@ -28,11 +29,12 @@ _FEWEST_ROWS = 256
 class ForecastBook:
     """Forecasts of what waits and runs, read as loads over the next ``horizon`` steps.
 
-    ``shared`` is the table into which every batch points, if there is one; else all batches lie on one grid.
+    ``shared`` is the table into which every batch points, if there is one; else all batches lie on one grid. ``levels``:
+    whether survival is kept as well as hazards, for whoever asks for ``curves``.
     """
 
-    def __init__(self, slots: Slots, horizon: int, shared: CurveTable | None = None) -> None:
-        self._slots, self._shared = slots, shared
+    def __init__(self, slots: Slots, horizon: int, shared: CurveTable | None = None, *, levels: bool = False) -> None:
+        self._slots, self._shared, self._levels = slots, shared, levels and shared is None
         self._load: FloatArray = np.zeros((len(slots.sizes), horizon + 1))
         self._ahead: Float32Array = np.zeros((len(slots), horizon + 1 + _LOOKAHEAD), dtype=np.float32)
         self._made_at = np.full(len(slots), NOTHING, dtype=np.int64)
@@ -45,6 +47,7 @@ class ForecastBook:
         self._expected: FloatArray = np.zeros(0)  # output tokens, worked out when asked for: until then −1
         self._edges, self._step = np.zeros(0, dtype=np.int64), np.zeros((0, 0))
         self._beyond: FloatArray | None = None  # of the shared table: tokens that remain at each edge
+        self._log_survival, self._log_tail = np.zeros((0, 0)), np.zeros(0)
         if shared is not None:
             self._edges, self._step = shared.edges, np.empty((len(shared.log_tail), len(shared.edges)))
             self._copy(np.arange(len(self._step)), shared, np.arange(len(self._step)))
@@ -104,11 +107,21 @@ class ForecastBook:
 
     def expected_output(self, row: IntArray) -> FloatArray:
         """(k,) expected output tokens, capped, of requests that wait in these rows (k,)."""
-        if self._beyond is None:
-            shared = self._shared
-            self._beyond = np.zeros((0, 0)) if shared is None else shared.remaining_at_edges
-        expected: FloatArray = expected_tokens(self._expected, row, self._edges, self._step, self._beyond, self._where)
+        beyond = self._remaining_at_edges()
+        expected: FloatArray = expected_tokens(self._expected, row, self._edges, self._step, beyond, self._where)
         return expected
+
+    def curves(self) -> Curves:
+        """The curves themselves, by row; for books that keep ``levels`` or share a table."""
+        shared = self._shared
+        log_survival = self._log_survival if shared is None else shared.log_survival
+        log_tail = self._log_tail if shared is None else shared.log_tail
+        return Curves(self._edges, log_survival, log_tail, self._step, self._remaining_at_edges(), self._where)
+
+    def _remaining_at_edges(self) -> FloatArray:
+        if self._beyond is None:
+            self._beyond = np.zeros((0, 0)) if self._shared is None else self._shared.remaining_at_edges
+        return self._beyond
 
     def occupancy(self, worker: IntArray, steps: int) -> tuple[FloatArray, FloatArray]:
         """Expected requests and KV tokens of what runs on these workers (k,) over the next steps (k, ``steps``)."""
@@ -128,9 +141,13 @@ class ForecastBook:
             return batch.row
         if len(self._edges) == 0:
             self._edges, self._step = table.edges, np.zeros((self.rows, len(table.edges)))
+            if self._levels:
+                self._log_survival, self._log_tail = np.zeros_like(self._step), np.zeros(self.rows)
         elif table.edges is not self._edges and not np.array_equal(table.edges, self._edges):
             raise InputError("forecasts", "a batch lies on another grid than those before it")
         self._copy(rows, table, batch.row)
+        if self._levels:
+            self._log_survival[rows], self._log_tail[rows] = table.log_survival[batch.row], table.log_tail[batch.row]
         return rows
 
     def _copy(self, rows: IntArray, table: CurveTable, source: IntArray) -> None:
@@ -148,6 +165,11 @@ class ForecastBook:
         self._expected = _grown(self._expected, larger, 0)
         if self._shared is None and len(self._edges) > 0:
             self._step = _grown(self._step, larger, 0)
+            if self._levels:
+                self._log_survival, self._log_tail = (
+                    _grown(self._log_survival, larger, 0),
+                    _grown(self._log_tail, larger, 0),
+                )
 
 
 def _grown(array: Any, size: int, axis: int) -> Any:

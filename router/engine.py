@@ -4,6 +4,10 @@ At the start of a step at time t, running requests get new forecasts where some 
 by t enter the pool; with immediate dispatch each goes on to a worker's own queue. Free slots are filled. The step lasts
 as long as its heaviest worker needs, every active request gains one token, and those that have all of theirs finish at
 its end. While nothing is there to do, time jumps to the next arrival.
+
+Where KV memory is bounded, a worker that could not hold this step's growth first throws requests out, and what was thrown
+out earlier goes on where it fits (``endcast.router.preemption``). A request that goes on holds its slot and its KV while
+they are prefilled anew, and gains no token until then.
 """
 
 from __future__ import annotations
@@ -11,19 +15,22 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numba import njit
 
-from endcast.errors import SimulationError
-from endcast.router.cluster import ClusterState, Started
-from endcast.router.entries import NOTHING, REQUEST
+from endcast.errors import InputError, SimulationError
+from endcast.router.admission.optimistic import Optimistic
+from endcast.router.admission.rule import AdmissionRule
+from endcast.router.cluster import UNLIMITED, ClusterState, Started
+from endcast.router.entries import NOTHING, PROMPT, REQUEST
 from endcast.router.forecasts import ForecastSource
 from endcast.router.policy import Decisions, Policy
+from endcast.router.preemption import VictimRule, newest, overflowing, victims
 from endcast.router.scale import StepTime
 from endcast.router.workload import Workload
-from endcast.survival import FloatArray, IntArray, SurvivalBatch
+from endcast.survival import NO_CAP, FloatArray, IntArray, SurvivalBatch
 
 #: Steps between two calls of ``progress``.
 _PROGRESS_STEPS = 2000
@@ -41,7 +48,7 @@ class RunRecord:
     the worker that served each.
 
     ``sums`` (7,) over the steps that start by the last arrival, indexed by this module's constants; ``decision_ns``
-    CPU time of each routing round, from the step's events to the slots filled.
+    CPU time of each routing round, from the step's events to the slots filled; ``preempted`` how often each was thrown out.
     """
 
     prompt: IntArray
@@ -55,7 +62,25 @@ class RunRecord:
     sums: FloatArray
     decision_ns: IntArray
     steps: int
-    rejected: int  #: requests refused: larger than any worker, or shed by the policy
+    rejected: int  #: requests refused: larger than any worker or, later on, than theirs; or shed by the policy
+    preempted: IntArray
+    recomputed_tokens: int  #: prefilled anew when requests that had been thrown out went on
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvRules:
+    """What holds where KV memory is bounded: when requests may start, which ones go when it runs out, and how many
+    tokens a second, > 0, are prefilled anew when one goes on."""
+
+    admission: AdmissionRule = field(default_factory=lambda: Optimistic(0.0))
+    victim: VictimRule = newest
+    recompute_rate: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        if not self.recompute_rate > 0.0:
+            raise InputError(
+                "recompute_rate", f"must be a number of tokens a second above 0, not {self.recompute_rate}"
+            )
 
 
 def play(
@@ -67,15 +92,16 @@ def play(
     step_time: StepTime,
     forecasts: ForecastSource | None,
     rng: np.random.Generator,
+    kv: KvRules | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> RunRecord:
     """Serve the workload with one policy; ``progress`` is told the number of requests served so far.
 
-    A request whose prompt and output exceed every worker's ``capacity`` is refused. ``SimulationError`` if a worker
-    would have to preempt, or if the policy starts nothing although nothing runs.
+    A request whose prompt and output exceed every worker's ``capacity`` is refused. ``SimulationError`` if the policy
+    starts nothing although nothing runs.
     """
     oversized = workload.oversized(int(capacity.max()))
-    run = _Run(workload.take(~oversized), policy, slots, capacity, step_time, forecasts, rng)
+    run = _Run(workload.take(~oversized), policy, slots, capacity, step_time, forecasts, rng, kv or KvRules())
     return run.to_the_end(progress, rejected=int(oversized.sum()))
 
 
@@ -89,17 +115,24 @@ class _Run:
         step_time: StepTime,
         forecasts: ForecastSource | None,
         rng: np.random.Generator,
+        kv: KvRules | None = None,
     ) -> None:
-        if policy.needs_forecast and forecasts is None:
-            raise SimulationError("the policy needs forecasts and was given none")
-        self.workload, self.policy, self.rng = workload, policy, rng
-        self.source = forecasts if policy.needs_forecast else None
+        self.workload, self.policy, self.rng, self.kv = workload, policy, rng, kv or KvRules()
+        rule, bounded = self.kv.admission, int(capacity.min()) < UNLIMITED
+        looks = policy.needs_forecast or (bounded and rule.needs_forecast)
+        if looks and forecasts is None:
+            raise SimulationError("the policy or the admission rule needs forecasts and was given none")
+        if bounded and rule.needs_cap:
+            _check_caps(workload)
+        self.source = forecasts if looks else None
         shared = None if self.source is None else self.source.shared
-        self.state = ClusterState(slots=slots, capacity=capacity, policy=policy, curves=shared)
+        self.state = ClusterState(slots=slots, capacity=capacity, policy=policy, curves=shared, admission=rule)
         self.step_time = np.array([step_time.fixed_s, step_time.batch_s, step_time.kv_s])
         count, total = len(workload), len(self.state.slots)
         self.left = np.zeros(total, dtype=np.int64)
-        self.one_token = np.ones(total, dtype=np.int64)
+        self.tokens = np.ones(total, dtype=np.int64)
+        self.ready_s = np.zeros(total)  # until then a slot prefills anew
+        self.preempted, self.recomputed_tokens = np.zeros(count, dtype=np.int64), 0
         self.ended = np.zeros(0, dtype=np.int64)
         self.admission_s, self.first_token_s, self.finish_s = (np.full(count, np.nan) for _ in range(3))
         self.admission_step, self.worker = (np.full(count, NOTHING, dtype=np.int64) for _ in range(2))
@@ -134,6 +167,8 @@ class _Run:
             decision_ns=np.array(self.decision_ns, dtype=np.int64),
             steps=self.steps,
             rejected=rejected + self.refused,
+            preempted=self.preempted[served],
+            recomputed_tokens=self.recomputed_tokens,
         )
 
     def _arrivals(self) -> tuple[slice, SurvivalBatch | None]:
@@ -152,7 +187,8 @@ class _Run:
         new, forecasts = arrivals
         state, policy, began = self.state, self.policy, time.thread_time_ns()
         if self.steps > 0:
-            state.stepped(self.one_token, self.ended)
+            state.stepped(self.tokens, self.ended)
+            began += self._make_room()
             began += self._refresh()
         if new.start < new.stop:
             self._enter(new, forecasts)
@@ -164,11 +200,41 @@ class _Run:
         self.finished += len(started.refused)
         return started
 
+    def _make_room(self) -> int:
+        """What engines do whose KV memory is bounded, before anything starts; CPU nanoseconds that it took to play it."""
+        state = self.state
+        if not state.bounded:
+            return 0
+        began = time.thread_time_ns()
+        growth = (self.ready_s <= self.now).astype(np.int64)
+        full = np.zeros(len(state.capacity), dtype=np.bool_)
+        if overflowing(state.slots, growth, state.capacity):
+            slots = victims(state.slots, growth, state.capacity, self.kv.victim)
+            full[state.slots.worker[slots]] = True
+            self.preempted[state.slots.request[slots]] += 1
+            self.ready_s[slots] = 0.0
+            lost = state.preempt(slots)
+            full &= state.slots.active > 0  # all that ran there may have been given up
+            self.running -= len(slots)
+            self.refused, self.finished = self.refused + len(lost), self.finished + len(lost)
+        waiting = np.flatnonzero((state.preempted.count > 0) & ~full)
+        if len(waiting) > 0:
+            self._resume(state.resume(waiting))
+        return time.thread_time_ns() - began
+
+    def _resume(self, slots: IntArray) -> None:
+        running = self.state.slots
+        tokens = running.entries[PROMPT, slots] + running.generated[slots]
+        self.ready_s[slots] = self.now + tokens / self.kv.recompute_rate
+        self.left[slots] = self.workload.output[running.request[slots]] - running.generated[slots]
+        self.recomputed_tokens += int(tokens.sum())
+        self.running += len(slots)
+
     def _refresh(self) -> int:
         """Take in news of what runs, where the source has some; CPU nanoseconds that the source took to make it."""
         if self.source is None or self.source.refresh_every is None:
             return 0
-        slots = self.state.slots.reached(self.one_token, self.source.refresh_every)
+        slots = self.state.slots.reached(self.tokens, self.source.refresh_every)
         if len(slots) == 0:
             return 0
         asked = time.thread_time_ns()
@@ -187,6 +253,7 @@ class _Run:
             supposed=load.supposed[new],
             tenant=None if load.tenant is None else load.tenant[new],
             weight=None if load.weight is None else load.weight[new],
+            max_tokens=None if load.cap is None else load.cap[new],
             forecasts=forecasts,
             prefix_blocks=load.prefix_blocks[new],
         )
@@ -205,18 +272,23 @@ class _Run:
         self.admission_step[started.request] = self.steps
         self.worker[started.request] = state.slots.worker[started.slot]
         step_s, self.ended = decode_step(
-            state.slots.entries, state.slots.active, state.slots.load, state.capacity, self.left, self.finish_s,
-            self.now, self.step_time, self.now <= self.last_arrival_s, self.sums,
+            state.slots.entries, state.slots.active, state.slots.load, self.left, self.finish_s, self.ready_s,
+            self.tokens, self.now, self.step_time, self.now <= self.last_arrival_s, self.sums,
         )  # fmt: skip
-        if step_s < 0.0:
-            raise SimulationError(
-                "a worker ran out of KV capacity, and preemption is not simulated", hint="Give it more KV capacity"
-            )
         self.first_token_s[started.request] = self.now + step_s
         self.now += step_s
         self.steps += 1
         self.running -= len(self.ended)
         self.finished += len(self.ended)
+
+
+def _check_caps(workload: Workload) -> None:
+    without = len(workload) if workload.cap is None else int(np.sum(workload.cap >= NO_CAP // 2))
+    if without:
+        raise SimulationError(
+            f"reserve_cap needs each request's own cap, and {without} of {len(workload)} requests have none",
+            hint="Say how many output tokens to reserve for these, such as reserve_cap:2048",
+        )
 
 
 _NONE = np.zeros(0, dtype=np.int64)
@@ -225,17 +297,16 @@ _NOTHING_DECIDED = Decisions(_NONE, _NONE)
 
 @njit(cache=True)
 def decode_step(
-    entries: IntArray, active: IntArray, load: IntArray, capacity: IntArray, left: IntArray, finish_s: FloatArray,
-    now: float, step_time: FloatArray, counted: bool, sums: FloatArray,
+    entries: IntArray, active: IntArray, load: IntArray, left: IntArray, finish_s: FloatArray, ready_s: FloatArray,
+    tokens: IntArray, now: float, step_time: FloatArray, counted: bool, sums: FloatArray,
 ) -> tuple[float, IntArray]:  # fmt: skip
-    """Seconds that this step takes (−1 if some worker's KV overflows) and the slots (k,) whose requests end with it.
+    """Seconds that this step takes and the slots (k,) whose requests end with it.
 
-    ``left`` (S,) tokens that each slot still has to make, lowered by one; ``finish_s`` (n,) and ``sums`` are added to.
+    ``left`` (S,) tokens that each slot still has to make, lowered by the ``tokens`` (S,) that it makes: one, or none
+    before ``ready_s`` (S,); ``finish_s`` (n,) and ``sums`` are added to.
     """
     workers, batch, heaviest, total, running = active.shape[0], 0, 0, 0, 0
     for g in range(workers):
-        if load[g] + active[g] > capacity[g]:
-            return -1.0, np.empty(0, dtype=np.int64)
         batch, heaviest = max(batch, active[g]), max(heaviest, load[g])
         total, running = total + load[g], running + active[g]
     base = step_time[0] + step_time[1] * batch
@@ -247,13 +318,16 @@ def decode_step(
         sums[BALANCED_S] += base + step_time[2] * total / workers
         sums[HEAVIEST] += heaviest
         sums[LOAD] += total
-        sums[TOKENS] += running
-    ended, count = np.empty(running, dtype=np.int64), 0
+    ended, count, made = np.empty(running, dtype=np.int64), 0, 0
     for slot in range(left.shape[0]):
-        if entries[REQUEST, slot] != NOTHING:
+        tokens[slot] = 1 if ready_s[slot] <= now else 0
+        if entries[REQUEST, slot] != NOTHING and tokens[slot] > 0:
+            made += 1
             left[slot] -= 1
             if left[slot] == 0:
                 finish_s[entries[REQUEST, slot]] = now + step_s
                 ended[count] = slot
                 count += 1
+    if counted:
+        sums[TOKENS] += made
     return step_s, ended[:count].copy()

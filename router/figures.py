@@ -51,6 +51,8 @@ class Figures:
     ttft_s: Distribution
     tpot_s: Distribution
     preemptions: float
+    preempted_share: float = 0.0  #: of the requests served, those that were thrown out at least once
+    recomputed_tokens: float = 0.0
     rejected: float
     decision_ms: DecisionTime
 
@@ -72,7 +74,9 @@ def figures(record: RunRecord, *, workers: int, kv_per_slot: float) -> Figures:
         wait_s=Distribution.of(record.admission_s - record.arrival_s),
         ttft_s=Distribution.of(record.first_token_s - record.arrival_s),
         tpot_s=Distribution.of((record.finish_s - record.admission_s) / record.output),
-        preemptions=0.0,
+        preemptions=float(record.preempted.sum()),
+        preempted_share=float(np.mean(record.preempted > 0)),
+        recomputed_tokens=float(record.recomputed_tokens),
         rejected=float(record.rejected),
         decision_ms=DecisionTime(p50=float(p50), p99=float(p99)),
     )

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from endcast.errors import InputError
+from endcast.router.admission.gate import Gate
 from endcast.router.olp.settings import OlpSettings
 from endcast.survival import Float32Array, FloatArray, IntArray
 
@@ -82,9 +83,10 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     load: IntArray  #: (G,) KV tokens of what runs, Σ (s + e)
     active: IntArray  #: (G,) running requests
     slots: IntArray  #: (G,) most that may run
-    free: IntArray  #: (G,) slots in which nothing runs
+    free: IntArray  #: (G,) slots in which something may start: nothing runs there, and nothing preempted waits for the worker
     capacity: IntArray  #: (G,) KV tokens that fit
-    room: IntArray  #: (G,) KV tokens left once every running request has grown by one; a request needs its prompt + 1
+    room: IntArray  #: (G,) KV tokens that the admission rule leaves once every running request has grown by one; a request needs its prompt + 1
+    gate: Gate  #: the admission rule for this round: who may start where (``fits``, ``take``)
     accepting: BoolArray  #: (G,) whether new requests may go there
     queued: IntArray  #: (G,) requests in the worker's own queue
     queued_tokens: IntArray  #: (G,) their prompts' tokens

@@ -38,6 +38,11 @@ class Pool:
         return part
 
     @property
+    def columns(self) -> tuple[IntArray, int]:
+        """All fields (fields, …), of which the oldest waiting request is in the column told; read-only."""
+        return self._columns_shown, self._head
+
+    @property
     def arrival_s(self) -> FloatArray:
         """(n,), seconds, non-decreasing; read-only."""
         part: FloatArray = self._numbers_shown[ARRIVAL_S, self._head : self._tail]
@@ -50,7 +55,7 @@ class Pool:
         return part
 
     def append(self, entries: IntArray, arrival_s: FloatArray, weight: FloatArray | float = 1.0) -> None:
-        """Add requests (5, k), arrived at ``arrival_s`` (k,) and of ``weight`` (k,), behind those that wait."""
+        """Add requests (6, k), arrived at ``arrival_s`` (k,) and of ``weight`` (k,), behind those that wait."""
         count = entries.shape[1]
         self._make_room(count)
         new = slice(self._tail, self._tail + count)
@@ -61,7 +66,7 @@ class Pool:
         self._tail = new.stop
 
     def remove(self, position: IntArray, *, overtaking: bool = True) -> IntArray:
-        """Take out those at ``position`` (k,), distinct: their entries (5, k), in the order given.
+        """Take out those at ``position`` (k,), distinct: their entries (6, k), in the order given.
 
         Where they are placed (``overtaking``), each older one that stays has been passed by every younger one.
         """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from endcast.router.entries import FIELDS, NOTHING, PROMPT, SUPPOSED
+from endcast.router.admission.gate import Gate, entry_fits, take_entry
+from endcast.router.entries import FIELDS, MAX_TOKENS, NOTHING, PROMPT, ROW, SUPPOSED
 from endcast.survival import IntArray
 
 #: The row behind an entry's own: the node that follows in the queue.
@@ -23,7 +24,7 @@ class Queues:
         self._held = 0
 
     def push(self, worker: IntArray, entries: IntArray) -> None:
-        """Add requests (5, k) to the ends of these workers' queues (k,), in order."""
+        """Add requests (6, k) to the ends of these workers' queues (k,), in order."""
         self._make_room(len(worker))
         _push(
             worker, entries, self._nodes, self._spare, self._held, self._first, self._last,
@@ -31,10 +32,10 @@ class Queues:
         )  # fmt: skip
         self._held += len(worker)
 
-    def pop_fitting(self, free: IntArray, room: IntArray) -> tuple[IntArray, IntArray]:
-        """Take from each queue's head what finds free slots (G,) and KV room (G,): workers (k,), entries (5, k)."""
+    def pop_fitting(self, free: IntArray, gate: Gate) -> tuple[IntArray, IntArray]:
+        """Take from each queue's head what finds free slots (G,) and passes the gate: workers (k,), entries (6, k)."""
         worker, entries = _pop_fitting(
-            free, room, self._nodes, self._spare, self._held, self._first, self.count, self.tokens, self.supposed
+            free, gate, self._nodes, self._spare, self._held, self._first, self.count, self.tokens, self.supposed
         )
         self._held -= len(worker)
         return worker, entries
@@ -72,7 +73,7 @@ def _push(
 
 @njit(cache=True)
 def _pop_fitting(
-    free: IntArray, room: IntArray, nodes: IntArray, spare: IntArray, held: int, first: IntArray, count: IntArray,
+    free: IntArray, gate: Gate, nodes: IntArray, spare: IntArray, held: int, first: IntArray, count: IntArray,
     tokens: IntArray, supposed: IntArray,
 ) -> tuple[IntArray, IntArray]:  # fmt: skip
     most, taken = 0, 0
@@ -80,13 +81,16 @@ def _pop_fitting(
         most += min(free[g], count[g])
     worker, entries = np.empty(most, np.int64), np.empty((FIELDS, most), np.int64)
     for g in range(free.shape[0]):
-        slots_left, room_left = free[g], room[g]
-        while slots_left > 0 and count[g] > 0 and nodes[PROMPT, first[g]] + 1 <= room_left:
+        slots_left = free[g]
+        while slots_left > 0 and count[g] > 0:
             node = first[g]
+            if not entry_fits(gate, g, nodes[PROMPT, node], 0, nodes[MAX_TOKENS, node], nodes[ROW, node]):
+                break
+            take_entry(gate, g, nodes[PROMPT, node], 0, nodes[MAX_TOKENS, node], nodes[ROW, node])
             worker[taken] = g
             for c in range(FIELDS):
                 entries[c, taken] = nodes[c, node]
-            slots_left, room_left = slots_left - 1, room_left - nodes[PROMPT, node] - 1
+            slots_left -= 1
             first[g] = nodes[NEXT, node]
             count[g] -= 1
             tokens[g] -= nodes[PROMPT, node]

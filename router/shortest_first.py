@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from endcast.router.admission.gate import Gate, fits, keep_for_oldest, take
 from endcast.router.balance_route import choose_worker, take_candidate
 from endcast.router.policy import BoolArray, ClusterView, Decisions, PolicySettings
 from endcast.survival import FloatArray, IntArray
@@ -38,7 +39,7 @@ class ShortestFirst:
             view.waiting_overtaken,
             view.load.astype(np.float64),
             view.free,
-            view.room,
+            view.gate,
             view.accepting,
             rng.random(len(view.load)),
             self._settings.candidates,
@@ -49,30 +50,33 @@ class ShortestFirst:
 
 @njit(cache=True)
 def _shortest_first(
-    key: FloatArray, prompt: IntArray, overtaken: IntArray, load: FloatArray, free: IntArray, room: IntArray,
+    key: FloatArray, prompt: IntArray, overtaken: IntArray, load: FloatArray, free: IntArray, gate: Gate,
     accepting: BoolArray, tie: FloatArray, candidates: int, max_overtakes: int,
 ) -> tuple[IntArray, IntArray]:  # fmt: skip
     """Waiting positions and workers, in the order placed; ``key`` (n,), oldest first, ``load`` (G,) tokens. No argument
-    is changed."""
+    but the gate is changed."""
     waiting = key.shape[0]
-    load, free, room = load.copy(), free.copy(), room.copy()
+    load, free = load.copy(), free.copy()
     open_, overtaken = accepting.copy(), overtaken.copy()
     position, worker = np.empty(waiting, dtype=np.int64), np.empty(waiting, dtype=np.int64)
     candidate, count, upcoming, placed = np.empty(min(candidates, waiting), dtype=np.int64), 0, 0, 0
+    if gate.bounded and waiting > 0 and overtaken[0] >= max_overtakes:
+        keep_for_oldest(gate, open_, free)
     g = choose_worker(load, free, open_, tie)
     while g >= 0 and placed < waiting:
         while count < candidate.shape[0] and upcoming < waiting:
             candidate[count] = upcoming
             count, upcoming = count + 1, upcoming + 1
         index, oldest = 0, candidate[0]
-        if overtaken[oldest] < max_overtakes or prompt[oldest] + 1 > room[g]:
-            index = _least_that_fits(candidate[:count], key, prompt, room[g])
+        if overtaken[oldest] < max_overtakes or not fits(gate, g, oldest):
+            index = _least_that_fits(candidate[:count], key, gate, g)
         if index < 0:
             open_[g] = False
         else:
             j = candidate[index]
             position[placed], worker[placed] = j, g
-            load[g], free[g], room[g] = load[g] + prompt[j], free[g] - 1, room[g] - prompt[j] - 1
+            load[g], free[g] = load[g] + prompt[j], free[g] - 1
+            take(gate, g, j)
             take_candidate(candidate[:count], overtaken, index)
             count, placed = count - 1, placed + 1
         g = choose_worker(load, free, open_, tie)
@@ -80,11 +84,10 @@ def _shortest_first(
 
 
 @njit(cache=True)
-def _least_that_fits(candidate: IntArray, key: FloatArray, prompt: IntArray, room: int) -> int:
+def _least_that_fits(candidate: IntArray, key: FloatArray, gate: Gate, g: int) -> int:
     """Index into ``candidate``, oldest first, ties to the older; −1 if none fits."""
     best = -1
     for i in range(candidate.shape[0]):
-        fits = prompt[candidate[i]] + 1 <= room
-        if fits and (best < 0 or key[candidate[i]] < key[candidate[best]]):
+        if fits(gate, g, candidate[i]) and (best < 0 or key[candidate[i]] < key[candidate[best]]):
             best = i
     return best

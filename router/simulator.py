@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from endcast.errors import InputError, SimulationError
+from endcast.router.admission import admission_rule
 from endcast.router.cluster import UNLIMITED
-from endcast.router.engine import RunRecord, play
+from endcast.router.engine import KvRules, RunRecord, play
 from endcast.router.figures import figures
 from endcast.router.forecasts import ForecastSource, Landmarked, NoForecast
 from endcast.router.policies import POLICIES
 from endcast.router.policy import Policy, PolicySettings
+from endcast.router.preemption import VICTIMS
 from endcast.router.results import PolicyResult, SimulationReport
 from endcast.router.scale import StepTime, default_step_time, mean_kv_per_slot, offered_rate, stretched
 from endcast.router.workload import Workload
@@ -31,7 +33,8 @@ _SEED_STRETCH = 1e-4
 class SimulationSettings:
     """The fleet, the load on it and what policies may be told.
 
-    ``workers`` G and ``slots`` B, ≥ 1; ``kv_capacity`` tokens a worker, or none; ``utilization`` of the offered rate,
+    ``workers`` G and ``slots`` B, ≥ 1; ``kv_capacity`` tokens a worker, or none, with ``admission`` rule (``RULE`` or
+    ``RULE:NUMBER``), ``victim`` and ``recompute_rate`` tokens/s where it is bounded; ``utilization`` of the offered rate,
     > 0; ``max_overtakes`` 4·G·B unless given; ``step_time`` by the default scale unless given; ``seeds`` runs, numbered
     from ``seed`` on. ``PolicySettings`` has the others.
     """
@@ -39,6 +42,9 @@ class SimulationSettings:
     workers: int = 8
     slots: int = 64
     kv_capacity: int | None = None
+    admission: str = "optimistic"
+    victim: str = "newest"
+    recompute_rate: float = 10_000.0
     utilization: float = 1.0
     horizon: int = 20
     discount: float = 0.95
@@ -59,7 +65,10 @@ class SimulationSettings:
             raise InputError("kv_capacity", f"must be a whole number of tokens from 1 on, not {self.kv_capacity!r:.60}")
         if not (np.isfinite(self.utilization) and self.utilization > 0.0):
             raise InputError("utilization", f"must be a finite number above 0, not {self.utilization!r:.60}")
+        if not (np.isfinite(self.recompute_rate) and self.recompute_rate > 0.0):
+            raise InputError("recompute_rate", f"must be a finite number above 0, not {self.recompute_rate!r:.60}")
         self.for_policies()
+        self.for_memory()
 
     def for_policies(self) -> PolicySettings:
         """What policies are made from."""
@@ -67,6 +76,19 @@ class SimulationSettings:
         return PolicySettings(
             horizon=self.horizon, discount=self.discount, candidates=self.candidates, max_overtakes=bound
         )
+
+    def for_memory(self) -> KvRules:
+        """What holds where KV memory is bounded."""
+        return KvRules(
+            admission=admission_rule(self.admission),
+            victim=VICTIMS.get(self.victim),
+            recompute_rate=self.recompute_rate,
+        )
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether admission needs forecasts, whatever the policy."""
+        return self.kv_capacity is not None and admission_rule(self.admission).needs_forecast
 
 
 @dataclass(frozen=True)
@@ -105,7 +127,7 @@ def simulate(
     ``watch`` is shown every run when it has ended, for whoever wants more of it than its figures.
     """
     check_capacity(workload, settings)
-    combinations = _combinations(policies, forecasts, settings.for_policies())
+    combinations = _combinations(policies, forecasts, settings)
     plan = _Plan.of(workload, settings)
     runs = _Ticker(len(workload) * settings.seeds * len(combinations), progress)
     results = [plan.result(name, POLICIES.get(name), source, runs, watch) for name, source in combinations]
@@ -126,25 +148,23 @@ def simulate_policy(
 
 
 def check_capacity(workload: Workload, settings: SimulationSettings) -> None:
-    """``SimulationError`` where workers have a finite KV capacity; for callers with long work to do before they simulate."""
-    if settings.kv_capacity is not None:
-        oversized = int(workload.oversized(settings.kv_capacity).sum())
+    """``SimulationError`` where no request fits a worker; for callers with long work to do before they simulate."""
+    if settings.kv_capacity is not None and bool(workload.oversized(settings.kv_capacity).all()):
         raise SimulationError(
-            "a finite KV capacity cannot be simulated: it needs preemption, which is not built yet "
-            f"({oversized} of {len(workload)} requests would be refused, each larger than any worker)",
-            hint="Leave the KV capacity out",
+            f"each of the {len(workload)} requests is larger than a worker of {settings.kv_capacity} KV tokens",
+            hint=f"The smallest needs {int((workload.prompt + workload.output).min())}",
         )
 
 
 def _combinations(
-    policies: Sequence[str], forecasts: Sequence[ForecastSource], settings: PolicySettings
+    policies: Sequence[str], forecasts: Sequence[ForecastSource], settings: SimulationSettings
 ) -> list[tuple[str, ForecastSource | None]]:
     """Each policy, with each source where it uses forecasts, in the order given."""
     if not policies:
         raise SimulationError("no policy was named", hint=f"Known: {', '.join(POLICIES)}")
     pairs: list[tuple[str, ForecastSource | None]] = []
     for name in policies:
-        needs_forecast = POLICIES.get(name)(settings).needs_forecast
+        needs_forecast = POLICIES.get(name)(settings.for_policies()).needs_forecast or settings.looks_ahead
         if needs_forecast and not forecasts:
             raise SimulationError(f"{name} uses forecasts and none were given", hint="Name some, such as kaplan_meier")
         pairs += [(name, source) for source in forecasts] if needs_forecast else [(name, None)]
@@ -206,7 +226,7 @@ class _Plan:
     def warm_up(self, policy: MakePolicy, source: ForecastSource | None) -> None:
         """Serve a few requests, so that compiling the kernels is not counted as time to decide."""
         few = np.arange(4)
-        tiny = Workload.from_arrays(arrival_s=few.astype(np.float64), prompt=few + 1, output=few + 1)
+        tiny = Workload.from_arrays(arrival_s=few.astype(np.float64), prompt=few, output=few + 1, cap=few + 1)
         stand_in: ForecastSource = NoForecast()
         if source is not None and source.shared is None:
             stand_in = Landmarked("", NoForecast().at_admission(few), few, np.ones_like(few), every=1)
@@ -225,10 +245,11 @@ class _Plan:
             workload,
             policy(self.settings.for_policies()),
             slots=np.full(workers, self.settings.slots),
-            capacity=np.full(workers, UNLIMITED),
+            capacity=np.full(workers, UNLIMITED if self.settings.kv_capacity is None else self.settings.kv_capacity),
             step_time=self.step_time,
             forecasts=source,
             rng=np.random.default_rng(seed),
+            kv=self.settings.for_memory(),
             progress=tell,
         )
 

@@ -10,12 +10,13 @@ import numpy as np
 from numba import njit
 
 from endcast.errors import InputError
-from endcast.router.entries import FIELDS, NOTHING, PROMPT, REQUEST, ROW, SUPPOSED, TENANT
+from endcast.router.entries import FIELDS, MAX_TOKENS, NOTHING, PROMPT, REQUEST, ROW, SUPPOSED, TENANT
 from endcast.survival import IntArray
 
 
 class Slots:
-    """Running requests: ``entries`` (5, S) and ``generated`` (S,) tokens over slots; ``worker`` (S,) owns each slot.
+    """Running requests: ``entries`` (6, S), ``generated`` (S,) tokens and ``order`` (S,) of starting over slots;
+    ``worker`` (S,) owns each slot.
 
     Over workers (G,): ``active`` requests, ``load`` = Σ (prompt + generated) KV tokens, ``supposed`` output tokens.
     """
@@ -29,7 +30,8 @@ class Slots:
         self.worker = np.repeat(np.arange(workers), self.sizes)
         self.entries = np.zeros((FIELDS, total), dtype=np.int64)
         self.entries[REQUEST], self.entries[ROW], self.entries[TENANT] = NOTHING, NOTHING, NOTHING
-        self.generated = np.zeros(total, dtype=np.int64)
+        self.generated, self.order = (np.zeros(total, dtype=np.int64) for _ in range(2))
+        self._started = 0
         self.active, self.load, self.supposed = (np.zeros(workers, dtype=np.int64) for _ in range(3))
         self._free = np.concatenate([np.arange(self.start[g + 1] - 1, self.start[g] - 1, -1) for g in range(workers)])
 
@@ -42,12 +44,26 @@ class Slots:
         request: IntArray = self.entries[REQUEST]
         return request
 
-    def occupy(self, worker: IntArray, entries: IntArray) -> IntArray:
-        """Start requests (5, k) on workers (k,), which must have that many free slots; the slots taken (k,)."""
+    def occupy(self, worker: IntArray, entries: IntArray, generated: IntArray | None = None) -> IntArray:
+        """Start requests (6, k) on workers (k,), which must have that many free slots; the slots taken (k,).
+
+        ``generated`` (k,) tokens that they have already, none unless given.
+        """
         taken: IntArray = _occupy(
-            worker, entries, self.start, self._free, self.entries, self.active, self.load, self.supposed
-        )
+            worker, entries, self.start, self._free, self.entries, self.active, self.load, self.supposed,
+            self.order, self._started,
+        )  # fmt: skip
+        self._started += len(taken)
+        if generated is not None:
+            self.generated[taken] = generated
+            np.add.at(self.load, worker, generated)
         return taken
+
+    def take_out(self, slots: IntArray) -> tuple[IntArray, IntArray]:
+        """Stop what runs in these slots (k,): entries (6, k), and tokens generated (k,)."""
+        entries, generated = self.entries[:, slots], self.generated[slots]
+        self.advance(np.zeros_like(self.generated), slots)
+        return entries, generated
 
     def advance(self, tokens: IntArray, ended: IntArray) -> IntArray:
         """Every occupied slot has generated ``tokens`` (S,) more, and what ran in ``ended`` (k,) is gone.
@@ -79,13 +95,14 @@ def _reached(request: IntArray, generated: IntArray, tokens: IntArray, every: in
 @njit(cache=True)
 def _occupy(
     worker: IntArray, entries: IntArray, start: IntArray, free: IntArray, slot_entries: IntArray, active: IntArray,
-    load: IntArray, supposed: IntArray,
+    load: IntArray, supposed: IntArray, order: IntArray, started: int,
 ) -> IntArray:  # fmt: skip
     taken = np.empty(worker.shape[0], dtype=np.int64)
     for i in range(worker.shape[0]):
         g = worker[i]
         slot = free[start[g + 1] - 1 - active[g]]
         taken[i] = slot
+        order[slot] = started + i
         for c in range(FIELDS):
             slot_entries[c, slot] = entries[c, i]
         active[g] += 1
@@ -119,5 +136,5 @@ def _advance(
         rows[count] = entries[ROW, slot]
         count += 1
         entries[REQUEST, slot], entries[ROW, slot], entries[TENANT, slot] = NOTHING, NOTHING, NOTHING
-        entries[PROMPT, slot], entries[SUPPOSED, slot], generated[slot] = 0, 0, 0
+        entries[PROMPT, slot], entries[SUPPOSED, slot], entries[MAX_TOKENS, slot], generated[slot] = 0, 0, 0, 0
     return rows[:count]

@@ -13,7 +13,7 @@ from endcast.datasets.trace import Trace
 from endcast.errors import SimulationError
 from endcast.router.length_class import UNKNOWN_LENGTH, supposed_tokens
 from endcast.router.policy import BoolArray
-from endcast.survival import FloatArray, IntArray
+from endcast.survival import NO_CAP, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,8 @@ class Workload:
 
     ``row`` (n,) each one's row in the log, by which forecasts are asked for; ``arrival_s`` (n,) seconds, non-decreasing;
     ``prompt`` (n,) tokens ≥ 0; ``output`` (n,) tokens ≥ 1; ``supposed`` (n,) output tokens supposed from flags;
-    ``tenant`` (n,) numbers ≥ 0, −1 where unknown, and ``weight`` (n,) priorities > 0, or none;
+    ``tenant`` (n,) numbers ≥ 0, −1 where unknown, ``weight`` (n,) priorities > 0 and ``cap`` (n,) each one's own cap on
+    output tokens, ``NO_CAP`` where it has none, or none of these;
     ``prefix_blocks`` n arrays of leading blocks, or none. ``left_out`` says how many requests of the log are not among
     these, and why.
     """
@@ -34,6 +35,7 @@ class Workload:
     supposed: IntArray
     tenant: IntArray | None = None
     weight: FloatArray | None = None
+    cap: IntArray | None = None
     prefix_blocks: tuple[IntArray, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
 
@@ -62,6 +64,7 @@ class Workload:
         supposed: IntArray | None = None,
         tenant: IntArray | None = None,
         weight: FloatArray | None = None,
+        cap: IntArray | None = None,
         prefix_blocks: tuple[IntArray, ...] = (),
     ) -> Workload:
         """Requests as they come, sorted by arrival (equal times keep their order).
@@ -79,6 +82,7 @@ class Workload:
             supposed=np.full(len(row), UNKNOWN_LENGTH) if supposed is None else supposed[row],
             tenant=None if tenant is None else tenant[row],
             weight=None if weight is None else weight[row],
+            cap=None if cap is None else cap[row],
             prefix_blocks=tuple(prefix_blocks[i] for i in row) if prefix_blocks else (),
             left_out=counts,
         )
@@ -94,6 +98,7 @@ class Workload:
             output=trace.output_tokens,
             supposed=_supposed(trace),
             tenant=_tenants(trace),
+            cap=np.where(trace.cap < 0, NO_CAP, trace.cap),
             prefix_blocks=_prefix_blocks(trace),
         )
 
@@ -117,6 +122,7 @@ class Workload:
             supposed=self.supposed[kept],
             tenant=None if self.tenant is None else self.tenant[kept],
             weight=None if self.weight is None else self.weight[kept],
+            cap=None if self.cap is None else self.cap[kept],
             prefix_blocks=tuple(itertools.compress(self.prefix_blocks, kept)),
         )
 

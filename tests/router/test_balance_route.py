@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from endcast.router.admission.gate import CAPACITY, CLAIM_USE, CLAIMED, HELD, LIMIT, USED, Gate
+from endcast.router.admission.peak import no_peaks
 from endcast.router.balance_route import balance_route, discounts, placement_gain
-from endcast.router.entries import read_only
+from endcast.router.entries import FIELDS, PROMPT, read_only
 from endcast.survival import FloatArray
 
 FOUR_WORKERS = np.array([10.0, 7.0, 6.0, 5.0])
@@ -57,6 +59,10 @@ def slow_balance_route(
     """Both stages as the paper words them, recomputing everything after each placement."""
     load, free, room, overtaken = load.copy(), list(free), list(room), list(overtaken)
     left, closed, placed = list(range(len(prompt))), set[int](), list[tuple[int, int]]()
+    open_ = [g for g in range(len(free)) if accepting[g]]
+    passed = bool(prompt) and overtaken[0] >= max_overtakes
+    if passed and open_ and not any(free[g] > 0 and prompt[0] + 1 <= room[g] for g in open_):
+        closed.add(max(open_, key=lambda g: (room[g], -g)))  # kept for the oldest
     while left:
         margins = load.max(axis=0) - load
         can = [g for g in range(len(free)) if free[g] > 0 and accepting[g] and g not in closed]
@@ -77,6 +83,16 @@ def slow_balance_route(
         free[g], room[g] = free[g] - 1, room[g] - prompt[best] - 1
         placed.append((best, g))
     return placed
+
+
+def gate_of(prompt: list[int], room: list[int]) -> Gate:
+    """Workers that use as much as leaves this room, and take what fits now."""
+    waiting = np.zeros((FIELDS + 1, len(prompt)), dtype=np.int64)
+    waiting[PROMPT] = prompt
+    worker = np.zeros((5, len(room)), dtype=np.int64)
+    worker[CAPACITY], worker[LIMIT], worker[HELD] = 10**9, 10**9, 1
+    worker[USED] = worker[CLAIMED] = 10**9 - np.array(room)
+    return Gate(True, read_only(waiting), 0, worker, CLAIM_USE, no_peaks())
 
 
 @st.composite
@@ -109,9 +125,10 @@ def test_two_stages_are_those_of_the_paper(case: dict[str, object]) -> None:
         np.asarray(case["load"]),
         waiting[::-1].copy(),  # rows in another order than the waiting set
         np.arange(len(waiting))[::-1].copy(),
-        *(np.array(case[name], dtype=np.int64) for name in ("prompt", "overtaken", "free", "room")),
-        np.array(case["accepting"], dtype=np.bool_),
+        *(np.array(case[name], dtype=np.int64) for name in ("overtaken", "free")),
     ]
+    accepting = read_only(np.array(case["accepting"], dtype=np.bool_))
     settings_ = (case["key"], case["weight"], case["candidates"], case["max_overtakes"])
-    position, worker = balance_route(*map(read_only, shown), *settings_)
+    gate = gate_of(case["prompt"], case["room"])  # type: ignore[arg-type]
+    position, worker = balance_route(*map(read_only, shown), gate, accepting, *settings_)
     assert list(zip(position.tolist(), worker.tolist(), strict=True)) == slow

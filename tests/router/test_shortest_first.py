@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from endcast.router.admission.gate import CAPACITY, CLAIM_USE, CLAIMED, HELD, LIMIT, USED, Gate
+from endcast.router.admission.peak import no_peaks
 from endcast.router.cluster import UNLIMITED, ClusterState
+from endcast.router.entries import FIELDS, PROMPT, read_only
 from endcast.router.policy import PolicySettings
 from endcast.router.shortest_first import ShortestFirst, _shortest_first
 from endcast.router.simulator import SimulationSettings, simulate_policy
@@ -28,6 +31,8 @@ def slow(
 ) -> list[tuple[int, int]]:
     """Slot by slot: the least loaded worker; the oldest if it was passed too often and fits, else the least key."""
     waiting, closed, placed = list(range(len(key))), set[int](), []
+    if waiting and overtaken[0] >= bound and not any(f and prompt[0] + 1 <= r for f, r in zip(free, room, strict=True)):
+        closed.add(max(range(len(room)), key=lambda g: (room[g], -g)))  # kept for the oldest
     passed = list(overtaken)
     while waiting:
         workers = [g for g in range(len(load)) if free[g] > 0 and g not in closed]
@@ -61,13 +66,18 @@ def test_it_is_the_slow_reading_of_the_rule(data: st.DataObject) -> None:
     load = [1000 * value for value in load]  # no two become equal
     free, room = whole(0, 4, workers), whole(0, 60, workers)
     candidates, bound = data.draw(st.integers(1, 9)), data.draw(st.integers(0, 5))
+    waiting = np.zeros((FIELDS + 1, count), dtype=np.int64)
+    waiting[PROMPT] = prompt
+    used = np.zeros((5, workers), dtype=np.int64)
+    used[CAPACITY], used[LIMIT], used[HELD] = 10**6, 10**6, 1
+    used[USED] = used[CLAIMED] = 10**6 - np.array(room)
     position, worker = _shortest_first(
         np.array(key),
         np.array(prompt, dtype=np.int64),
         np.array(overtaken, dtype=np.int64),
         np.array(load, dtype=float),
         np.array(free),
-        np.array(room),
+        Gate(True, read_only(waiting), 0, used, CLAIM_USE, no_peaks()),
         np.ones(workers, dtype=np.bool_),
         np.zeros(workers),
         candidates,
