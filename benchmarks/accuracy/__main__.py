@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.accuracy.measure import Section, ablation, accuracy, ceiling, over_time
+from benchmarks.accuracy.measure import Section, ablation, accuracy, ceiling, over_time, text_ablation
 from benchmarks.accuracy.page import page
 from benchmarks.accuracy.routing import value
 
@@ -25,6 +25,7 @@ SECTIONS: dict[str, Section] = {
     "ceiling": ceiling,
     "over_time": over_time,
     "ablation": ablation,
+    "text_ablation": text_ablation,
     "value": value,
 }
 

@@ -141,8 +141,12 @@ def ablation(folder: Path, tell: Tell) -> dict[str, Any]:
     text = chosen_on(folder, TEXT)
     admission = Settings(split="all", read_outputs=False)
     found["AlpacaEval outputs, at admission"] = _without_groups(text, admission, tell)
-    found["AlpacaEval outputs, text so far"] = _without_columns(text, tell)
     return found
+
+
+def text_ablation(folder: Path, tell: Tell) -> dict[str, Any]:
+    """What is lost without a family of columns of the text so far, on a validation part."""
+    return {"AlpacaEval outputs, text so far": _without_columns(chosen_on(folder, TEXT), tell)}
 
 
 def _skills(evaluation: Evaluation) -> dict[str, float]:

@@ -208,6 +208,7 @@ TABLES: dict[str, tuple[str, Callable[[Figures], str]]] = {
     "ceiling": ("ceiling", _ceiling),
     "over_time": ("over_time", _over_time),
     "ablation": ("ablation", _ablation),
+    "text_ablation": ("text_ablation", _ablation),
     "placement": ("value", _placement),
     "order": ("value", _order),
     "drain": ("value", _drain),
