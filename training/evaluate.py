@@ -281,7 +281,8 @@ def _by_elapsed(
             continue
         pooled = metrics.brier(km.p[mine], y[mine])
         skills = [
-            None if one is None else metrics.skill(metrics.brier(one.p[mine], y[mine]), pooled) for one in (model, unread)
+            None if one is None else metrics.skill(metrics.brier(one.p[mine], y[mine]), pooled)
+            for one in (model, unread)
         ]
         assert skills[0] is not None
         found.append(ElapsedFigures(least, below, int(mine.sum()), float(y[mine].mean()), skills[0], skills[1]))

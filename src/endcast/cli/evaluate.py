@@ -88,7 +88,9 @@ def evaluate(
     title = f"{found.n_requests:,} requests, {found.n_draws:,} pairs"
     console.print(table(title, horizon_titles(found), horizon_rows(found)))
     if "admission" in found.baselines:
-        console.print("outputs were read as they were written; 'unread' is the skill of the forecast at admission alone")
+        console.print(
+            "outputs were read as they were written; 'unread' is the skill of the forecast at admission alone"
+        )
     pooled = found.baselines["kaplan_meier"]["admission"]
     console.print(
         f"at admission: C-index {found.admission.c_index:.3f}, error of the median "
