@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
-from endcast import Landmark, Request, load_forecaster
+from endcast import Landmark, Request
 from endcast.datasets.synth import SynthSettings, synthesize
-from endcast.predictors import output_model
-from endcast.predictors.hazard_graph import HazardGraph
+from endcast.predictors import landmarks, output_model
+from endcast.predictors.bundle import read_bundle
 from endcast.predictors.landmarks import Conditioned, FurtherGrid
 from endcast.predictors.onnx_forecaster import OnnxForecaster
 from endcast.predictors.onnx_stream import OnnxStream
@@ -38,8 +38,8 @@ from endcast.survival import SurvivalBatch
 
 TOKENS, CHARACTERS, HORIZON, RUNNING = 32, 4, 80, 4096
 SIZES = (1, 64, RUNNING)
-#: How often each is measured, of the largest number of streams fewer times.
-ROUNDS, FEW = 200, 5
+#: How often each is measured, of the largest number of streams fewer times; rounds in a row of one stream alone.
+ROUNDS, FEW, ALONE = 320, 5, 20
 #: Shorter outputs say nothing of what a running request costs.
 SHORTEST = 600
 
@@ -106,16 +106,11 @@ def median_us(seconds: Sequence[float]) -> float:
     return float(np.median(seconds)) * 1e6
 
 
-def timed(act: Callable[[], object]) -> float:
-    began = thread_time()
-    act()
-    return thread_time() - began
-
-
 @dataclass
 class Split:
     """CPU time of the parts of a forecast, by name."""
 
+    graph: type  #: of what evaluates the output's graph
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -123,16 +118,20 @@ class Split:
         """Within this, calls of the parts are timed."""
         parts: list[tuple[str, Any, str]] = [
             ("features of the text", OutputReader, "features"),
-            ("graph", HazardGraph, "hazards"),
-            ("curve", FurtherGrid, "curves"),
-            ("curve", Conditioned, "logits"),
-            ("columns", output_model, "output_columns"),
-            ("rows of text, last words", output_model, "text_row"),
+            ("last words", output_model, "tail_grams"),
+            ("last words", output_model, "add_up"),
+            ("graph", self.graph, "hazards"),
+            ("curves", landmarks, "condition_rows"),
+            ("curves", Conditioned, "logits"),
+            ("curves", FurtherGrid, "curves"),
+            ("figures", SurvivalBatch, "p_end"),
         ]
-        kept = [(owner, name, getattr(owner, name)) for _, owner, name in parts]
+        kept = [(owner, name, vars(owner)[name]) for _, owner, name in parts]
         try:
             for (part, owner, name), (_, _, act) in zip(parts, kept, strict=True):
-                setattr(owner, name, self._timing(part, act))
+                setattr(
+                    owner, name, property(self._timing(part, act.func)) if name == "p_end" else self._timing(part, act)
+                )
             yield
         finally:
             for owner, name, act in kept:
@@ -189,34 +188,44 @@ def measure_advance(forecaster: OnnxForecaster, growing: Sequence[Growing]) -> d
     }
 
 
+def due_at(growing: list[Growing], size: int, i: int) -> list[Growing]:
+    """Who is due in round ``i``: others each time, but one alone goes on for a while, as it would."""
+    first = i // ALONE if size == 1 else i * size
+    return [growing[(first + j) % len(growing)] for j in range(size)]
+
+
 def measure_streams(forecaster: OnnxForecaster, growing: list[Growing], size: int) -> dict[str, float]:
     """``size`` streams, each 32 tokens on, forecast together; all figures for one stream."""
-    rounds = ROUNDS if size < RUNNING else FEW
     tell, ask = [], []
-    for i in range(rounds):
-        due = [growing[(i * size + j) % len(growing)] for j in range(size)]
-        tell.append(timed(lambda due=due: [one.grow() for one in due]) / size)  # type: ignore[misc]
+    for i in range(ROUNDS if size < RUNNING else FEW):
+        due = due_at(growing, size, i)
         streams = [one.stream for one in due]
-        ask.append(timed(lambda streams=streams: forecaster.forecast_batch(streams, HORIZON).p_end) / size)  # type: ignore[misc]
+        began = thread_time()
+        for one in due:
+            one.grow()
+        told = thread_time()
+        forecaster.forecast_batch(streams, HORIZON).p_end  # noqa: B018
+        ask.append((thread_time() - told) / size)
+        tell.append((told - began) / size)
     both = [a + b for a, b in zip(tell, ask, strict=True)]
     name = f"streams_{size}"
     return {f"{name}_us": median_us(both), f"{name}_append_us": median_us(tell), f"{name}_forecast_us": median_us(ask)}
 
 
 def measure_split(forecaster: OnnxForecaster, growing: list[Growing], size: int) -> dict[str, float]:
-    """Where the time goes, mean of some rounds, for one stream of ``size`` due at once."""
-    split, rounds = Split(), max(ROUNDS // size, 2)
-    whole = 0.0
+    """Where the time of a forecast goes, mean of some rounds, for one stream of ``size`` due at once."""
+    assert forecaster._output is not None
+    split, rounds, whole = Split(type(forecaster._output._graph)), max(ROUNDS // size, 4), 0.0
     for i in range(rounds):
-        due = [growing[(i * size + j) % len(growing)] for j in range(size)]
+        due = due_at(growing, size, i)
         for one in due:
             one.grow()
         streams = [one.stream for one in due]
         with split.watching():
-            whole += timed(lambda streams=streams: forecaster.forecast_batch(streams, HORIZON).p_end)  # type: ignore[misc]
-    seconds = dict(split.seconds)
-    seconds["rows of text, last words"] -= seconds["features of the text"]
-    seconds["the rest"] = whole - sum(seconds.values())
+            began = thread_time()
+            forecaster.forecast_batch(streams, HORIZON).p_end  # noqa: B018
+            whole += thread_time() - began
+    seconds = {**split.seconds, "the rest": whole - sum(split.seconds.values())}
     return {f"split_{size}: {part}": value / rounds / size * 1e6 for part, value in seconds.items()}
 
 
@@ -235,7 +244,7 @@ def compare(forecaster: OnnxForecaster, growing: list[Growing]) -> dict[str, flo
 
 def measure(bundle: Path, texts: Sequence[str], seed: int) -> dict[str, float]:
     """The figures, by name."""
-    forecaster = load_forecaster(bundle)
+    forecaster = OnnxForecaster(read_bundle(bundle))
     growing = opened(forecaster, texts, RUNNING, seed)
     figures: dict[str, float] = {}
     for size in SIZES:
