@@ -1,4 +1,4 @@
-"""Forecasts over a whole log, none made by a model that saw the request: each half by time is forecast by the other.
+"""Forecasts at admission over a whole log, none by a model that saw the request: each half by time is forecast by the other.
 
 History features see the past only: the first half starts with an empty memory, the second with what the first left.
 """
@@ -40,7 +40,7 @@ def crossfit(trace: Trace, settings: Settings, *, tell: Tell = lambda text: None
 def _bundle(half: Trace, settings: Settings, tell: Tell) -> Bundle:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "bundle"
-        train(half, replace(settings, split="all"), out, tell=tell)
+        train(half, replace(settings, split="all", read_outputs=False), out, tell=tell)
         return read_bundle(out)
 
 
