@@ -147,9 +147,9 @@ class Places:
 
     def __init__(self, table: CurveTable, row: IntArray, position: IntArray) -> None:
         self._table, self._row = table, row
-        self._interval = table.interval_of.take(position, mode="clip")
-        self._at = row * len(table.edges) + self._interval  # the edge before, among all numbers of the table
-        self._past = position - table.edges.take(self._interval)  # tokens
+        self.interval = table.interval_of.take(position, mode="clip")
+        self._at = row * len(table.edges) + self.interval  # the edge before, among all numbers of the table
+        self._past = position - table.edges.take(self.interval)  # tokens
 
     @cached_property
     def _log_at_edge(self) -> FloatArray:
@@ -157,14 +157,14 @@ class Places:
 
     @cached_property
     def _tail(self) -> npt.NDArray[np.bool_]:
-        tail: npt.NDArray[np.bool_] = self._interval == len(self._table.edges) - 1
+        tail: npt.NDArray[np.bool_] = self.interval == len(self._table.edges) - 1
         return tail
 
     @cached_property
     def slope(self) -> FloatArray:
         """Log of the chance to survive one more token."""
         inside = self._table.flat.take(self._at + 1, mode="clip") - self._log_at_edge
-        inside /= self._table.widths.take(self._interval)
+        inside /= self._table.widths.take(self.interval)
         return np.where(self._tail, self._table.log_tail.take(self._row), inside) if self._tail.any() else inside
 
     @cached_property
@@ -175,11 +175,10 @@ class Places:
     @cached_property
     def remaining(self) -> FloatArray:
         """Expected remaining tokens."""
-        to_edge = np.where(self._tail, 0.0, self._table.widths.take(self._interval) - self._past)
+        to_edge = np.where(self._tail, 0.0, self._table.widths.take(self.interval) - self._past)
         beyond = self._table.remaining_at_edges.ravel().take(self._at + (to_edge > 0.0))
         fall = np.expm1(self.slope * to_edge)
-        flat = self.slope > FLAT
-        inside = np.where(flat, to_edge, fall / np.expm1(np.where(flat, -1.0, self.slope)))
+        inside = to_edge if to_edge.max(initial=0.0) <= 1.0 else _geometric_sum(self.slope, to_edge)
         here: FloatArray = inside + (1.0 + fall) * beyond
         return here
 
@@ -225,6 +224,19 @@ class SurvivalBatch:
         """At the horizon, or the cap before it."""
         return self._after(np.minimum(self.horizon, self.cap))
 
+    @cached_property
+    def _survives(self) -> FloatArray:
+        """(n,), P(R > that many tokens)."""
+        return self._survival_until(self._end, np.minimum(self.horizon, self.cap))
+
+    def _survival_until(self, there: Places, reach: IntArray) -> FloatArray:
+        """P(R > reach), ``there`` being the places after ``reach`` tokens."""
+        if not self.position.any():
+            return np.exp(there.log_survival)  # curves begin at 0
+        fall = there.log_survival - self._start.log_survival
+        near = there.interval == self._start.interval  # where a difference of large numbers would be less exact
+        return np.exp(np.where(near, self._start.slope * reach, fall) if near.any() else fall)
+
     def _after(self, further: IntArray) -> Places:
         return Places(self.table, self.row, self.position + further)
 
@@ -244,23 +256,23 @@ class SurvivalBatch:
     @cached_property
     def p_end(self) -> FloatArray:
         """(n,), P(R ≤ horizon)."""
-        return 1.0 - np.where(self.horizon < self.cap, np.exp(self._end.log_survival - self._start.log_survival), 0.0)
+        return 1.0 - np.where(self.horizon < self.cap, self._survives, 0.0)
 
     def within(self, horizon: int | IntArray) -> FloatArray:
         """(n,), E[min(R, horizon)] in tokens; one ``horizon``, (n,), or (H, 1) for an answer (H, n)."""
         reach = np.minimum(horizon, self.cap)
-        return self._within(reach, self._after(reach))
+        there = self._after(reach)
+        return self._within(reach, there, self._survival_until(there, reach))
 
-    def _within(self, reach: IntArray, there: Places) -> FloatArray:
-        """E[min(R, reach)], ``there`` being the places after ``reach`` ≤ cap tokens."""
-        survives = np.exp(there.log_survival - self._start.log_survival)
+    def _within(self, reach: IntArray, there: Places, survives: FloatArray) -> FloatArray:
+        """E[min(R, reach)], ``there`` being the places after ``reach`` ≤ cap tokens, which are reached as ``survives`` says."""
         tokens = self._start.remaining - survives * there.remaining
         return np.minimum(np.maximum(tokens, 0.0), reach)
 
     @cached_property
     def expected_within(self) -> FloatArray:
         """(n,), E[min(R, horizon)] in tokens."""
-        return self._within(np.minimum(self.horizon, self.cap), self._end)
+        return self._within(np.minimum(self.horizon, self.cap), self._end, self._survives)
 
     @cached_property
     def expected_remaining(self) -> FloatArray:
