@@ -141,7 +141,7 @@ def test_a_manifest_of_another_shape_is_refused(folder: Path, text: bytes) -> No
         load_forecaster(folder)
 
 
-@pytest.mark.parametrize("version", [0, 2, 99, None, "1"])
+@pytest.mark.parametrize("version", [0, 1, 99, None, "2"])
 def test_a_schema_of_another_time_is_refused(folder: Path, version: object) -> None:
     rewrite_manifest(folder, schema_version=version)
     with pytest.raises(BundleError, match=rf"bundle schema {version!r} is unknown to this endcast.*Upgrade endcast"):
@@ -162,8 +162,8 @@ HARM: list[tuple[str, Edit, str]] = [
     ("golden_hazards.npy", with_array(lambda a: a + np.float32(2e-5)), "off its golden output"),
     ("golden_hazards.npy", with_array(lambda a: a[:-1]), "another shape than its golden output"),
     ("golden_hazards.npy", with_array(lambda a: a * np.nan), "golden_hazards.npy holds numbers that are not finite"),
-    ("golden_features.npy", with_array(lambda a: a[:, 1:]), "graph does not run"),
-    ("golden_features.npy", with_array(lambda a: a.astype(np.float64)), "graph does not run"),
+    ("golden_features.npy", with_array(lambda a: a[:, 1:]), "other feature columns"),
+    ("golden_features.npy", with_array(lambda a: a.astype(np.float64)), "other feature columns"),
     ("golden_features.npy", with_array(lambda a: a * 0 + 1), "off its golden output"),
     ("model.onnx", lambda data: b"", "graph"),
     ("model.onnx", lambda data: data[: len(data) // 2], "graph"),
@@ -176,8 +176,8 @@ HARM: list[tuple[str, Edit, str]] = [
     ("base.npy", with_array(lambda a: -a), "out of bounds"),
     ("base.npy", with_array(lambda a: a[:-1]), "out of bounds"),
     ("base.npy", with_array(lambda a: np.where(a < a[5], np.nan, a)), "not finite"),
-    ("kaplan_meier.npy", with_array(lambda a: a[None, :]), "holds no log survival"),
-    ("kaplan_meier.npy", with_array(lambda a: a[:1]), "holds no log survival"),
+    ("kaplan_meier.npy", with_array(lambda a: a[None, :]), "out of bounds"),
+    ("kaplan_meier.npy", with_array(lambda a: a[:1]), "out of bounds"),
     ("kaplan_meier.npy", with_array(lambda a: np.array(["a", "b"])), "holds no numbers"),
     ("fingerprints.npy", lambda data: data[:40], "fingerprints.npy is damaged"),
     ("history.msgpack", lambda data: b"", "memory of finished requests is damaged"),
@@ -197,7 +197,7 @@ def test_harm_with_digests_that_fit_is_refused(folder: Path, name: str, edit: Ed
     ("changes", "told"),
     [
         ({"columns": []}, "other feature columns"),
-        ({"feature_groups": []}, "other feature groups"),
+        ({"feature_groups": []}, "other feature columns"),
         ({"feature_groups": ["no such group"]}, "unknown feature group 'no such group'"),
         ({"intervals": 3}, "out of bounds"),
         ({"abort_hazard": 1.0}, "out of bounds"),
