@@ -123,7 +123,7 @@ class _Run:
         if looks and forecasts is None:
             raise SimulationError("the policy or the admission rule needs forecasts and was given none")
         if bounded and rule.needs_cap:
-            _check_caps(workload)
+            check_caps(workload)
         self.source = forecasts if looks else None
         shared = None if self.source is None else self.source.shared
         self.state = ClusterState(slots=slots, capacity=capacity, policy=policy, curves=shared, admission=rule)
@@ -282,7 +282,8 @@ class _Run:
         self.finished += len(self.ended)
 
 
-def _check_caps(workload: Workload) -> None:
+def check_caps(workload: Workload) -> None:
+    """``SimulationError`` unless every request has its own cap on output tokens."""
     without = len(workload) if workload.cap is None else int(np.sum(workload.cap >= NO_CAP // 2))
     if without:
         raise SimulationError(

@@ -11,7 +11,7 @@ import numpy as np
 from endcast.errors import InputError, SimulationError
 from endcast.router.admission import admission_rule
 from endcast.router.cluster import UNLIMITED
-from endcast.router.engine import KvRules, RunRecord, play
+from endcast.router.engine import KvRules, RunRecord, check_caps, play
 from endcast.router.figures import figures
 from endcast.router.forecasts import ForecastSource, Landmarked, NoForecast
 from endcast.router.policies import POLICIES
@@ -28,6 +28,9 @@ MakePolicy = Callable[[PolicySettings], Policy]
 #: alone do not tell those of BR-H apart: a result that a ten-thousandth of the arrivals' spacing changes is no finding.
 _SEED_STRETCH = 1e-4
 
+#: Of docs/routing.md's measurements the best; a prefill of 10,000 tokens a second.
+DEFAULT_ADMISSION, DEFAULT_VICTIM, DEFAULT_RECOMPUTE_RATE = "optimistic", "newest", 10_000.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationSettings:
@@ -42,9 +45,9 @@ class SimulationSettings:
     workers: int = 8
     slots: int = 64
     kv_capacity: int | None = None
-    admission: str = "optimistic"
-    victim: str = "newest"
-    recompute_rate: float = 10_000.0
+    admission: str = DEFAULT_ADMISSION
+    victim: str = DEFAULT_VICTIM
+    recompute_rate: float = DEFAULT_RECOMPUTE_RATE
     utilization: float = 1.0
     horizon: int = 20
     discount: float = 0.95
@@ -148,8 +151,13 @@ def simulate_policy(
 
 
 def check_capacity(workload: Workload, settings: SimulationSettings) -> None:
-    """``SimulationError`` where no request fits a worker; for callers with long work to do before they simulate."""
-    if settings.kv_capacity is not None and bool(workload.oversized(settings.kv_capacity).all()):
+    """``SimulationError`` where no request fits a worker, or caps are needed and missing; for callers with long work to
+    do before they simulate."""
+    if settings.kv_capacity is None:
+        return
+    if settings.for_memory().admission.needs_cap:
+        check_caps(workload)
+    if bool(workload.oversized(settings.kv_capacity).all()):
         raise SimulationError(
             f"each of the {len(workload)} requests is larger than a worker of {settings.kv_capacity} KV tokens",
             hint=f"The smallest needs {int((workload.prompt + workload.output).min())}",

@@ -47,11 +47,13 @@ SHAPE: dict[str, set[str] | None] = {
     "ttft_s": TIMES,
     "tpot_s": TIMES,
     "preemptions": None,
+    "preempted_share": None,
+    "recomputed_tokens": None,
     "rejected": None,
     "decision_ms": {"p50", "p99"},
 }
 SETTINGS = {
-    "workers", "slots", "kv_capacity", "utilization", "horizon", "discount", "candidates", "max_overtakes", "step_time",
+    "workers", "slots", "kv_capacity", "admission", "victim", "recompute_rate", "utilization", "horizon", "discount", "candidates", "max_overtakes", "step_time",
     "seed", "seeds", "kv_per_slot_tokens", "offered_rate", "requests", "left_out", "endcast", "log", "log_digest",
     "log_format", "log_requests", "log_columns", "first_requests", "arrivals",
     "arrivals_prompts", "soften", "policies", "forecasts", "bundles", "today",
@@ -230,7 +232,14 @@ def test_a_report_is_announced(run: Run, log: Path, tmp_path: Path, monkeypatch:
         (["--forecast", "crossfit:gpt"], 2, "unknown model 'gpt'. Known: kaplan_meier, "),
         (["--forecast", "oracle,oracle"], 2, "--forecast: oracle is given twice"),
         (["--forecast", "none,none"], 2, "--forecast: none is given twice"),
-        (["--kv-capacity", "1000"], 1, "a finite KV capacity cannot be simulated: it needs preemption"),
+        (["--kv-capacity", "1"], 1, "requests is larger than a worker of 1 KV tokens. The smallest needs "),
+        (["--admission", "hope"], 2, "unknown admission rule 'hope'. Known: optimistic, reserve_cap, forecast"),
+        (["--admission", "optimistic:lots"], 2, "admission: optimistic takes a number behind the colon, not 'lots'"),
+        (["--admission", "optimistic:1"], 2, "admission: optimistic takes a share from 0 to below 1, not 1"),
+        (["--admission", "forecast:1"], 2, "admission: forecast takes a quantile between 0 and 1, not 1"),
+        (["--admission", "reserve_cap:1.5"], 2, "admission: reserve_cap takes a whole number of output tokens, not 1.5"),
+        (["--victim", "oldest"], 2, "unknown victim 'oldest'. Known: newest, smallest_kv"),
+        (["--recompute-rate", "0"], 2, "recompute_rate: must be a finite number above 0"),
         (["--today", "br_h", "--policies", "br_0"], 2, "--today: br_h is not among the policies to simulate. Simulated: br_0"),
         (["--requests", "0"], 2, "--requests: must be at least 1"),
         (["--workers", "0"], 2, "workers: must be a whole number from 1"),
@@ -251,11 +260,38 @@ def test_names_and_numbers_are_checked_before_the_log_is_read(run: Run, tmp_path
     assert "no-such-log" not in run.error(tmp_path / "no-such-log", *arguments)[1]
 
 
-def test_a_finite_capacity_is_refused_before_anything_is_trained(
-    run: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("options", [("--kv-capacity", 1)])
+def test_a_memory_that_cannot_be_is_refused_before_anything_is_trained(
+    run: Run, log: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[object, ...]
 ) -> None:
     monkeypatch.setattr(CrossFit, "make", lambda *args: pytest.fail("trained"))
-    run.error(log, "--kv-capacity", 1000, "--forecast", "crossfit:kaplan_meier")
+    run.error(log, *options, "--forecast", "crossfit:kaplan_meier")
+
+
+def test_bounded_memory_is_told(run: Run, log: Path) -> None:
+    options = (
+        "--kv-capacity",
+        9000,
+        "--admission",
+        "optimistic:0",
+        "--victim",
+        "smallest_kv",
+        "--recompute-rate",
+        5000,
+    )
+    code, out, _ = run(log, *FLEET, *options, "--policies", "least_kv,br_0")
+    text = " ".join(out.split())
+    assert code == 0
+    assert "KV memory of 9,000 tokens a worker, admission optimistic:0, victim smallest_kv." in text
+    assert "least_kv: " in text and "of the requests" in text
+    code, out, _ = run(log, *FLEET, *options, "--policies", "least_kv", "--json")
+    told = json.loads(out)
+    assert told["settings"]["recompute_rate"] == 5000.0
+    assert told["policies"][0]["preemptions"] > 0
+    code, out, _ = run(
+        log, *FLEET, "--kv-capacity", 9000, "--admission", "forecast:0.9", "--policies", "least_kv", "--json"
+    )
+    assert [entry["forecast"] for entry in json.loads(out)["policies"]] == ["oracle", "kaplan_meier"]
 
 
 def test_a_report_cannot_be_a_folder(run: Run, log: Path, tmp_path: Path) -> None:

@@ -16,7 +16,13 @@ from endcast.cli.simulation_table import result_table, sentences, title_of
 from endcast.errors import InputError
 from endcast.reporting.simulation_summary import Simulated
 from endcast.router.policies import POLICIES
-from endcast.router.simulator import SimulationSettings
+from endcast.router.preemption import VICTIMS
+from endcast.router.simulator import (
+    DEFAULT_ADMISSION,
+    DEFAULT_RECOMPUTE_RATE,
+    DEFAULT_VICTIM,
+    SimulationSettings,
+)
 
 DEFAULT_FORECASTS = "oracle,kaplan_meier"
 
@@ -51,6 +57,22 @@ def simulate(
         int | None,
         typer.Option("--kv-capacity", metavar="TOKENS", help="KV tokens that a worker holds; no bound if not given."),
     ] = None,
+    admission: Annotated[
+        str,
+        typer.Option(
+            "--admission",
+            metavar="RULE[:NUMBER]",
+            help="When a request may start where KV is bounded: optimistic:SHARE kept free, reserve_cap:TOKENS assumed where "
+            "the log has no caps, forecast:QUANTILE of the peak.",
+        ),
+    ] = DEFAULT_ADMISSION,
+    victim: Annotated[
+        str, typer.Option("--victim", metavar="RULE", help=f"Who is thrown out when KV runs out: {', '.join(VICTIMS)}.")
+    ] = DEFAULT_VICTIM,
+    recompute_rate: Annotated[
+        float,
+        typer.Option("--recompute-rate", metavar="TOKENS/S", help="How fast what was thrown out is prefilled anew."),
+    ] = DEFAULT_RECOMPUTE_RATE,
     utilization: Annotated[
         float, typer.Option("--utilization", help="Offered load, as a share of what perfect balance could serve.")
     ] = 1.0,
@@ -92,6 +114,9 @@ def simulate(
         workers=workers,
         slots=slots,
         kv_capacity=kv_capacity,
+        admission=admission,
+        victim=victim,
+        recompute_rate=recompute_rate,
         utilization=utilization,
         horizon=horizon,
         discount=discount,

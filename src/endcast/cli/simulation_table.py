@@ -137,11 +137,32 @@ def sentences(simulated: Simulated) -> Iterator[str]:
             f"Simulated with {label_of(then)}: {1.0 - efficiency(then):.1%} is lost, a request waits {_wait(then)} s, and "
             f"{abs(gain):.1%} {'more' if gain >= 0 else 'fewer'} tokens a second are decoded."
         )
+    yield from memory_sentences(simulated)
     rounds = then.mean["decision_ms"]
     yield (
         f"A routing round of {label_of(then)} took {rounds['p50']:.2f} ms in the median, {rounds['p99']:.2f} ms at p99 "
         "(measured here, CPU time)."
     )
+
+
+def memory_sentences(simulated: Simulated) -> Iterator[str]:
+    """What bounded KV memory did; nothing where it is not bounded."""
+    told, results = simulated.report.settings, simulated.report.results
+    if told["kv_capacity"] is None:
+        return
+    yield (
+        f"KV memory of {told['kv_capacity']:,} tokens a worker, admission {told['admission']}, victim {told['victim']}. "
+        "Thrown out, and tokens prefilled anew:"
+    )
+    for result in results:
+        found = result.mean
+        yield (
+            f"  {label_of(result)}: {found['preemptions']:,.0f} times, {found['preempted_share']:.2%} of the requests, "
+            f"{found['recomputed_tokens']:,.0f} tokens"
+        )
+    if any(result.mean["rejected"] for result in results):
+        most = max(result.mean["rejected"] for result in results)
+        yield f"{most:,.0f} requests were refused: they are larger than a worker."
 
 
 def _wait(result: PolicyResult) -> str:

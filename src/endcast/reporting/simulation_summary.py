@@ -95,7 +95,8 @@ def forecast_label(forecast: str | None) -> str:
 
 def label_of(result: PolicyResult) -> str:
     """Policy, and forecasts where it uses some."""
-    return f"{result.policy}, {forecast_label(result.forecast)}" if uses_forecasts(result.policy) else result.policy
+    shown = result.forecast is not None or uses_forecasts(result.policy)
+    return f"{result.policy}, {forecast_label(result.forecast)}" if shown else result.policy
 
 
 def today_of(policies: Sequence[str], wanted: str | None = None) -> str:

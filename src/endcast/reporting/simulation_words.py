@@ -82,7 +82,7 @@ _LEFT_OUT = (
     "A step takes {step}: a default scale, not measured on your engines, so no time here is a promise.",
     "Arrivals keep the log's pattern, stretched to the load asked for. Nobody leaves or asks again because of a long wait.",
     "Only decode is simulated: no prefill, no transfer of KV, no prefix cache that would make a hit cheaper.",
-    "KV memory never runs out, so nothing is preempted.",
+    "{memory}",
     "Workers are all alike, none fails or joins, and each step makes one token (no speculative decoding).",
     "Policies that send requests on at once see all queues as they are. Real routers see them late, and do worse.",
     "Forecasts are made once, when a request arrives: the text so far is not used. The time to make them is not counted.",
@@ -252,7 +252,18 @@ def left_out(simulated: Simulated) -> list[str]:
     told = simulated.report.settings
     full = 1000.0 * step["kv_s"] * told["slots"] * told["kv_per_slot_tokens"]
     scale = f"{1000.0 * step['fixed_s']:.0f} ms and another {full:.0f} ms when all slots are taken and balanced"
-    return [*(text.format(step=scale) for text in _LEFT_OUT), *(_sentence(note) for note in simulated.notes)]
+    memory = "KV memory never runs out, so nothing is preempted." if told["kv_capacity"] is None else _memory(told)
+    return [
+        *(text.format(step=scale, memory=memory) for text in _LEFT_OUT),
+        *(_sentence(note) for note in simulated.notes),
+    ]
+
+
+def _memory(told: Mapping[str, Any]) -> str:
+    return (
+        f"A worker holds {told['kv_capacity']:,} KV tokens (admission {told['admission']}, victim {told['victim']}); what is thrown out is "
+        f"prefilled anew at {told['recompute_rate']:,.0f} tokens a second, which slows nobody else down."
+    )
 
 
 def _sentence(text: str) -> str:
@@ -291,6 +302,8 @@ def command(simulated: Simulated) -> str:
         "columns": told["log_columns"],
         "report": "report.html",
     }
+    if told["kv_capacity"] is not None:
+        options |= {name: told[name] for name in ("admission", "victim", "recompute_rate")}
     lines = [shlex.join(["endcast", "simulate", told["log"]])]
     for name, value in options.items():
         if value is not None:
