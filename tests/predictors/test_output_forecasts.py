@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from time import thread_time
 
 import msgspec
 import numpy as np
@@ -491,9 +492,11 @@ def test_closing_feeds_what_was_served_at_admission_once(
 
 @pytest.mark.parametrize("output", ODD_OUTPUTS, ids=lambda text: ascii(text[:12]))
 def test_odd_outputs_are_forecast(reader_of_outputs: OnnxForecaster, output: str) -> None:
+    began = thread_time()
     for tokens in (1, 40, len(output) // 4 + 1, 1_000_000):
         check_valid(reader_of_outputs, Request(request_id="nothing known"), output, tokens)
     check_valid(reader_of_outputs, REQUEST, output, 40)
+    assert thread_time() - began < 30.0  # half a second; nothing backtracks
 
 
 def test_counts_that_do_not_fit_the_text(reader_of_outputs: OnnxForecaster) -> None:
