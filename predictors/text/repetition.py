@@ -16,6 +16,7 @@ SHORTEST_LINE = 12
 _LOOP = 32
 #: Stretches of the last ``_PROBED`` characters that are looked for in what precedes them.
 _PROBE, _STRIDE, _PROBED = 16, 32, 128
+_PROBES = tuple(range(0, _PROBED - _PROBE + 1, _STRIDE))
 _LAST_WORDS = 128
 
 COLUMNS = (
@@ -48,11 +49,13 @@ def loop_at_end(window: str) -> tuple[int, float]:
 
 def repeated_share(window: str) -> float:
     """Share of short stretches of the end of ``window`` that occur in what precedes the end; 0 if nothing does."""
-    earlier, end = window[:-_PROBED], window[-_PROBED:]
-    if len(earlier) < _PROBED:
+    size = len(window) - _PROBED
+    if size < _PROBED:
         return 0.0
-    probes = [end[at : at + _PROBE] for at in range(0, _PROBED - _PROBE + 1, _STRIDE)]
-    return sum(probe in earlier for probe in probes) / len(probes)
+    found = 0
+    for at in _PROBES:
+        found += window.find(window[size + at : size + at + _PROBE], 0, size) >= 0
+    return found / len(_PROBES)
 
 
 def distinct_words(window: str) -> float:
