@@ -146,10 +146,17 @@ class Places:
     """Points on the curves of one table: ``position`` tokens on the curves ``row``, elementwise (they broadcast)."""
 
     def __init__(self, table: CurveTable, row: IntArray, position: IntArray) -> None:
-        self._table, self._row = table, row
-        self.interval = table.interval_of.take(position, mode="clip")
+        self._table, self._row, self._position = table, row, position
+        top = int(position.max(initial=0))
+        # edges are whole and ascend from 0, so that if edge k lies at token k, all before do
+        self._on_edges = top < len(table.edges) and int(table.edges[top]) == top
+        self.interval = position if self._on_edges else table.interval_of.take(position, mode="clip")
         self._at = row * len(table.edges) + self.interval  # the edge before, among all numbers of the table
-        self._past = position - table.edges.take(self.interval)  # tokens
+
+    @cached_property
+    def _past(self) -> IntArray:
+        """Tokens since the edge before."""
+        return self._position - self._table.edges.take(self.interval)
 
     @cached_property
     def _log_at_edge(self) -> FloatArray:
@@ -170,7 +177,9 @@ class Places:
     @cached_property
     def log_survival(self) -> FloatArray:
         """log S."""
-        return self._log_at_edge + self.slope * self._past if self._past.any() else self._log_at_edge
+        if self._on_edges or not self._past.any():
+            return self._log_at_edge
+        return self._log_at_edge + self.slope * self._past
 
     @cached_property
     def remaining(self) -> FloatArray:
