@@ -172,6 +172,16 @@ def test_the_command_repeats_the_run(simulate_trace: Simulate) -> None:
     assert "--kv-capacity" not in words and "--arrivals" not in words
 
 
+def test_bounded_memory_is_in_the_command_and_in_what_is_left_out(simulate_trace: Simulate) -> None:
+    found = simulate_trace("least_kv,br_0", kv_capacity=9000, admission="optimistic:0.05", victim="smallest_kv")
+    words = command(found).replace("\\\n", "")
+    for part in ("--kv-capacity 9000", "--admission optimistic:0.05", "--victim smallest_kv", "--recompute-rate 10000"):
+        assert part in words
+    assert any(
+        "holds 9,000 KV tokens (admission optimistic:0.05, victim smallest_kv)" in text for text in left_out(found)
+    )
+
+
 def test_what_is_left_out_names_the_scale(simulated: Simulated) -> None:
     told = left_out(simulated)
     assert "20 ms and another 40 ms" in told[0]
