@@ -72,12 +72,17 @@ class Growing:
     text: str
     tokens: int = 0
 
+    def next_pieces(self, tokens: int = TOKENS) -> list[tuple[str, int]]:
+        """So many tokens more, and how many there are then; a text that is at its end begins again."""
+        size = len(self.text) - CHARACTERS
+        starts = [token * CHARACTERS % size for token in range(self.tokens, self.tokens + tokens)]
+        self.tokens += tokens
+        return [(self.text[at : at + CHARACTERS], self.tokens - tokens + i) for i, at in enumerate(starts, 1)]
+
     def grow(self, tokens: int = TOKENS) -> None:
-        """So many tokens more, one by one; a text that is at its end begins again."""
-        for _ in range(tokens):
-            at = self.tokens * CHARACTERS % (len(self.text) - CHARACTERS)
-            self.tokens += 1
-            self.stream.append(self.text[at : at + CHARACTERS], self.tokens)
+        """Tell the stream so many tokens more, one by one."""
+        for piece, count in self.next_pieces(tokens):
+            self.stream.append(piece, count)
 
     def so_far(self) -> str:
         """All that it has been told."""
@@ -199,10 +204,11 @@ def measure_streams(forecaster: OnnxForecaster, growing: list[Growing], size: in
     tell, ask = [], []
     for i in range(ROUNDS if size < RUNNING else FEW):
         due = due_at(growing, size, i)
-        streams = [one.stream for one in due]
+        streams, pieces = [one.stream for one in due], [one.next_pieces() for one in due]
         began = thread_time()
-        for one in due:
-            one.grow()
+        for stream, new in zip(streams, pieces, strict=True):
+            for piece, count in new:
+                stream.append(piece, count)
         told = thread_time()
         forecaster.forecast_batch(streams, HORIZON).p_end  # noqa: B018
         ask.append((thread_time() - told) / size)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from endcast.forecaster import Forecaster
-from endcast.predictors.streams import CountedStream
+from endcast.predictors.streams import CountedStream, refuse_count
 from endcast.predictors.text.output_reader import OutputReader
 from endcast.predictors.text.pieces import PIECE
 from endcast.survival import CurveTable, FloatArray, Forecast
-from endcast.types import Completion, Request
+from endcast.types import MAX_TOKENS, Completion, Request
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,9 @@ class OnnxStream(CountedStream):
 
     def append(self, text: str, generated_tokens: int) -> None:
         """Count tokens, read text."""
-        super().append(text, generated_tokens)
+        if type(generated_tokens) is not int or not 0 <= generated_tokens <= MAX_TOKENS:
+            refuse_count(generated_tokens)
+        self._generated = max(self._generated, generated_tokens)  # as often as there are tokens: no further call
         self.made = None
         if text and self._reader is not None:
             self._unread += text

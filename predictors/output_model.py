@@ -10,6 +10,7 @@ from endcast.errors import BundleError
 from endcast.predictors.bundle import Bundle, Graph, OutputManifest
 from endcast.predictors.features.pipeline import LIMIT
 from endcast.predictors.features.protocol import Float32Array
+from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.hazard_graph import load_graph
 from endcast.predictors.landmarks import Conditioned, FurtherGrid
 from endcast.predictors.output_columns import NAMES, OFFSET_COLUMN, OWNER, TailScores, tail_grams
@@ -43,6 +44,14 @@ class OutputModel:
         self._graph = load_graph(graph, len(NAMES) + len(graph.grid))
         self._scores = TailScores.from_tables(bundle.learned.get(OWNER, {}))
         self._asked = Remembered(lambda kept, _characters: asked_for(kept))
+        self._rehearse(bundle.admission.grid)
+
+    def _rehearse(self, grid: IntervalGrid) -> None:
+        """One forecast of no use: what has to be compiled is compiled now, not while somebody waits for an answer."""
+        reader = OutputReader()
+        reader.append("Well,")
+        start = np.zeros(1, dtype=np.int64)
+        self.curves(grid.curves(grid.base_hazard[None, :]), start, start + 1, [reader])
 
     def reader(self, request: Request) -> OutputReader:
         """``output_reader``; what a prompt asks for is remembered."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import NoReturn, cast
 
 import numpy as np
 
@@ -35,8 +35,7 @@ class CountedStream:
     def append(self, text: str, generated_tokens: int) -> None:
         """Count tokens; ``text`` is not read. A smaller count than before is ignored."""
         if type(generated_tokens) is not int or not 0 <= generated_tokens <= MAX_TOKENS:
-            check_count("generated_tokens", generated_tokens)
-            raise InputError("generated_tokens", "must be given")  # None is a count that is unknown
+            refuse_count(generated_tokens)
         self._generated = max(self._generated, generated_tokens)
 
     def forecast(self) -> Forecast:
@@ -54,6 +53,12 @@ class CountedStream:
 
     def _tell(self, completion: Completion) -> None:
         self._forecaster.observe([completion])
+
+
+def refuse_count(generated_tokens: int | None) -> NoReturn:
+    """``InputError`` for what is no count of tokens."""
+    check_count("generated_tokens", generated_tokens)
+    raise InputError("generated_tokens", "must be given")  # None is a count that is unknown
 
 
 def remaining_cap(requests: Sequence[Request], generated: IntArray) -> IntArray:

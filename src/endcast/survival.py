@@ -241,7 +241,7 @@ class SurvivalBatch:
     def _survival_until(self, there: Places, reach: IntArray) -> FloatArray:
         """P(R > reach), ``there`` being the places after ``reach`` tokens."""
         if not self.position.any():
-            return np.exp(there.log_survival)  # curves begin at 0
+            return np.exp(there.log_survival)  # they stand where curves begin, at 0
         fall = there.log_survival - self._start.log_survival
         near = there.interval == self._start.interval  # where a difference of large numbers would be less exact
         return np.exp(np.where(near, self._start.slope * reach, fall) if near.any() else fall)
@@ -251,8 +251,10 @@ class SurvivalBatch:
 
     def survival_at(self, further: int | IntArray) -> FloatArray:
         """P(R > further), (n,); ``further`` tokens ≥ 0: one number, (n,), or (H, 1) for an answer (H, n)."""
-        log = self.table.log_survival_at(self.row, self.position + further) - self._start.log_survival
-        return np.where(np.asarray(further) < self.cap, np.exp(log), 0.0)
+        log = self.table.log_survival_at(self.row, self.position + further)
+        if self.position.any():  # else they stand where curves begin, at 0
+            log = log - self._start.log_survival
+        return np.where(further < self.cap, np.exp(log), 0.0)
 
     @cached_property
     def survival(self) -> Float32Array:
@@ -356,7 +358,7 @@ class Forecast:
 
     @cached_property
     def _own(self) -> SurvivalBatch:
-        return self.batch.take(np.array([self.row]))
+        return self.batch if len(self.batch) == 1 else self.batch.take(np.array([self.row]))
 
     def survival(self, h: int) -> float:
         """P(R > h), h ≥ 0 tokens."""

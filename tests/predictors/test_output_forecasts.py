@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from endcast import BundleError, Completion, EndReason, Forecast, ForecastStream, InputError, Landmark, Request
 from endcast.datasets.synth import SynthLog
+from endcast.predictors import landmark_kernels, tree_kernel
 from endcast.predictors.bundle import Bundle, Graph, read_bundle
 from endcast.predictors.features.pipeline import FeaturePipeline, join
 from endcast.predictors.grid import Q_MAX, Q_MIN
@@ -27,6 +28,7 @@ from endcast.predictors.onnx_forecaster import OnnxForecaster, load_forecaster
 from endcast.predictors.onnx_stream import OnnxStream
 from endcast.predictors.output_columns import OWNER, SCORE_HORIZONS, output_columns, tail_grams, text_row
 from endcast.predictors.output_model import OutputModel, output_reader
+from endcast.predictors.text import tail_kernel
 from endcast.predictors.text.ngrams import hashed_tail, hashed_tail_of_any
 from endcast.predictors.text.output_reader import OutputReader
 from endcast.survival import HAZARD_MAX, HAZARD_MIN, SurvivalBatch
@@ -389,6 +391,24 @@ def test_without_news_nothing_is_computed_again(counted: tuple[OnnxForecaster, C
     streams[2].append("", 32)  # a token without text is news as well
     forecaster.forecast_batch(streams, 80)
     assert graph.calls == [3, 1, 1]
+
+
+def test_nothing_is_compiled_while_somebody_waits(reading: Trained, draws: Sequence[Draw]) -> None:
+    """Whatever forecasts need is compiled when the bundle is loaded."""
+    forecaster = load_forecaster(reading.path)
+    kernels = [
+        kernel
+        for module in (landmark_kernels, tree_kernel, tail_kernel)
+        for kernel in vars(module).values()
+        if hasattr(kernel, "signatures")
+    ]
+    compiled = [len(kernel.signatures) for kernel in kernels]
+    assert sum(compiled) >= 6
+    for i in range(0, len(draws), 7):
+        items = [draw.landmark if k % 2 else draw.stream(forecaster) for k, draw in enumerate(draws[i : i + 7])]
+        forecaster.forecast_batch(items, 80).expected_within  # noqa: B018
+        forecaster.forecast_batch(items[:1], 80).p_end  # noqa: B018
+    assert [len(kernel.signatures) for kernel in kernels] == compiled
 
 
 def test_one_run_of_the_graph_a_batch(counted: tuple[OnnxForecaster, Counting], draws: Sequence[Draw]) -> None:
