@@ -1,34 +1,114 @@
-"""What an operator may set about the forecast service."""
+"""What an operator may set about the forecast service: one line a setting, with its bounds and what it is for.
+
+Where values come from is ``config``'s business: a file, the environment, flags. A field added here is read from all of
+them, shown by ``endcast serve --print-config``, and has to be explained in ``docs/operating.md`` (a test compares).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, get_type_hints
 
 from endcast.errors import InputError
-from endcast.types import MAX_TOKENS
+from endcast.types import MAX_TOKENS, shown
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What is declared of a setting beside its type: bounds hold for each element of a list."""
+
+    about: str
+    _: KW_ONLY
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None  #: exclusive
+    below: float | None = None  #: exclusive
+    choices: tuple[str, ...] = ()
+    secret: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Limits and defaults of the service; ``docs/service.md`` states them for its users.
+    """All settings of the service, checked; ``InputError`` names the field that breaks its bounds."""
 
-    ``default_horizons`` are tokens, each in [1, MAX_TOKENS]; ``default_quantiles`` lie strictly between 0 and 1.
-    """
-
-    max_body_bytes: int = 8 * 1024 * 1024
-    inline_body_bytes: int = 64 * 1024  #: a larger call is worked on in a thread of its own, beside the event loop
-    max_requests: int = 1_024  #: landmarks in one call
-    default_horizons: tuple[int, ...] = (16, 32, 64, 80, 128)
-    default_quantiles: tuple[float, ...] = (0.5, 0.9)
+    # listening
+    host: Annotated[str, Declared("name or address to listen on; 0.0.0.0 for every one")] = "127.0.0.1"
+    port: Annotated[int, Declared("port to listen on; 0 takes a free one", least=0, most=65_535)] = 8080
+    grace_s: Annotated[
+        float, Declared("seconds that calls on their way have to finish in on stop", least=0, most=3_600)
+    ] = 10.0
+    tls_certificate: Annotated[Path | None, Declared("PEM file with the certificate and its chain; turns TLS on")] = (
+        None
+    )
+    tls_key: Annotated[Path | None, Declared("PEM file with the certificate's private key")] = None
+    tls_min_version: Annotated[str, Declared("oldest TLS version that is spoken", choices=("1.2", "1.3"))] = "1.2"
+    # who may call
+    api_keys: Annotated[tuple[str, ...], Declared("keys for forecast calls, each KEY or NAME:KEY", secret=True)] = (
+        field(default=(), repr=False)
+    )
+    api_keys_file: Annotated[Path | None, Declared("file with more of them, one a line")] = None
+    admin_keys: Annotated[tuple[str, ...], Declared("keys for every call, each KEY or NAME:KEY", secret=True)] = field(
+        default=(), repr=False
+    )
+    admin_keys_file: Annotated[Path | None, Declared("file with more of them, one a line")] = None
+    public_metrics: Annotated[bool, Declared("whether /metrics is answered without a key")] = False
+    # limits on a call
+    max_body_bytes: Annotated[int, Declared("largest body of a call", least=1, most=1 << 30)] = 8 * 1024 * 1024
+    inline_body_bytes: Annotated[int, Declared("a larger body is worked on beside the event loop", least=0)] = 64 * 1024
+    max_requests: Annotated[int, Declared("generations in one call", least=1, most=65_536)] = 1_024
+    # what a call gets that does not say
+    default_horizons: Annotated[tuple[int, ...], Declared("windows in tokens", least=1, most=MAX_TOKENS)] = (
+        16,
+        32,
+        64,
+        80,
+        128,
+    )
+    default_quantiles: Annotated[tuple[float, ...], Declared("quantiles of the remaining tokens", above=0, below=1)] = (
+        0.5,
+        0.9,
+    )
+    # logs
+    log_level: Annotated[
+        str, Declared("least severe line that is logged", choices=("debug", "info", "warning", "error"))
+    ] = "info"
+    log_format: Annotated[str, Declared("how lines are written", choices=("json", "text"))] = "json"
+    log_prompts: Annotated[bool, Declared("whether bodies of calls, and so prompts and outputs, are logged")] = False
 
     def __post_init__(self) -> None:
-        if self.max_body_bytes < 1:
-            raise InputError("max_body_bytes", "must be at least 1")
-        if self.inline_body_bytes < 0:
-            raise InputError("inline_body_bytes", "must be at least 0")
-        if self.max_requests < 1:
-            raise InputError("max_requests", "must be at least 1")
-        if not all(1 <= h <= MAX_TOKENS for h in self.default_horizons):
-            raise InputError("default_horizons", f"must lie between 1 and {MAX_TOKENS}")
-        if not all(0.0 < q < 1.0 for q in self.default_quantiles):
-            raise InputError("default_quantiles", "must lie strictly between 0 and 1")
+        for name, declared in DECLARED.items():
+            _check(name, getattr(self, name), declared)
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            missing = "tls_key" if self.tls_key is None else "tls_certificate"
+            raise InputError(missing, "must be given where the other of the pair is")
+
+
+#: Type and declaration of each setting, by name, in the order above.
+_HINTS: Mapping[str, Any] = MappingProxyType(get_type_hints(Settings, include_extras=True))
+TYPES: Mapping[str, Any] = MappingProxyType({name: hint.__origin__ for name, hint in _HINTS.items()})
+DECLARED: Mapping[str, Declared] = MappingProxyType({name: hint.__metadata__[0] for name, hint in _HINTS.items()})
+
+
+def _check(name: str, value: object, declared: Declared) -> None:
+    for each in value if isinstance(value, tuple) else (value,):
+        if isinstance(each, int | float) and not isinstance(each, bool):
+            _check_number(name, each, declared)
+        if declared.choices and each not in declared.choices:
+            raise InputError(name, f"must be one of {', '.join(declared.choices)}, not {shown(each)}")
+
+
+def _check_number(name: str, value: float, declared: Declared) -> None:
+    if not math.isfinite(value):
+        raise InputError(name, f"must be finite, not {shown(value)}")
+    if declared.least is not None and value < declared.least:
+        raise InputError(name, f"must be at least {declared.least}, not {shown(value)}")
+    if declared.most is not None and value > declared.most:
+        raise InputError(name, f"must be at most {declared.most}, not {shown(value)}")
+    if declared.above is not None and value <= declared.above:
+        raise InputError(name, f"must be above {declared.above}, not {shown(value)}")
+    if declared.below is not None and value >= declared.below:
+        raise InputError(name, f"must be below {declared.below}, not {shown(value)}")
