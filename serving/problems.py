@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from endcast.errors import EndcastError
@@ -12,10 +14,20 @@ SHOWN_CHARACTERS = 120
 
 
 class ServiceError(EndcastError):
-    """A call that is answered with ``status`` (4xx or 5xx) and an ``ErrorReply``."""
+    """A call that is answered with ``status`` (4xx or 5xx), an ``ErrorReply`` and ``headers``."""
 
-    def __init__(self, status: int, code: str, message: str, *, field: str | None = None, hint: str = "") -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        field: str | None = None,
+        hint: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message, hint=hint)
+        self.headers = dict(headers or {})
         self.status = status
         self.code = code
         self.field = field if field is None or len(field) <= SHOWN_CHARACTERS else f"{field[:SHOWN_CHARACTERS]}…"
@@ -44,6 +56,22 @@ def body_too_large(limit: int) -> ServiceError:
 def encoded_body() -> ServiceError:
     """415."""
     return ServiceError(415, "encoded_body", "the body is compressed", hint="Send it as it is")
+
+
+def unauthenticated() -> ServiceError:
+    """401."""
+    return ServiceError(
+        401,
+        "unauthenticated",
+        "this call needs a key that the service knows",
+        hint="Send it as 'Authorization: Bearer KEY'",
+        headers={"www-authenticate": "Bearer"},
+    )
+
+
+def forbidden() -> ServiceError:
+    """403."""
+    return ServiceError(403, "forbidden", "this call needs an admin key", hint="See admin_keys in docs/operating.md")
 
 
 def internal() -> ServiceError:
