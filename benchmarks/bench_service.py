@@ -23,6 +23,9 @@ import numpy as np
 
 from endcast import Forecaster
 from endcast.serving.app import create_app
+from endcast.serving.bundles import BundleHolder, Loaded
+from endcast.serving.context import Context
+from endcast.serving.metrics import Metrics
 from endcast.serving.run import listen, serve_until_stopped
 from endcast.serving.service import ForecastService
 from endcast.serving.settings import Settings
@@ -107,11 +110,12 @@ def latencies_ms(
 
 
 def without_http(bundle: Path | None, body: bytes, seconds: float) -> None:
-    service = ForecastService(Settings(), make_forecaster(bundle))
-    size = len(service.forecasts(body).body)
+    loaded = Loaded(make_forecaster(bundle))
+    service = ForecastService(Context(Settings(), Metrics(), BundleHolder(loaded)))
+    size = len(service.forecasts(body, loaded).body)
     count, started = 0, time.process_time()
     while time.process_time() - started < seconds:
-        service.forecasts(body)
+        service.forecasts(body, loaded)
         count += 1
     each = 1e3 * (time.process_time() - started) / count
     print(f"without HTTP: {each:.2f} ms of CPU a batch ({len(body)} bytes in, {size} out)")

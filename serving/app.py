@@ -1,126 +1,67 @@
-"""The HTTP face of the forecast service: routes, limits on the body, and metrics; everything else is ``service``.
-
-Forecasts are made one call after the other, since a forecaster is not thread-safe. A large call is worked on in a thread
-apart from the event loop, so that ``/healthz`` answers meanwhile; for a small one that would cost more than it takes.
-"""
+"""The app: routes from ``route_list``, middleware in one order, errors of HTTP itself in the shape of all others."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.types import ASGIApp
 
 import endcast
 from endcast.forecaster import Forecaster
+from endcast.serving.bundles import BundleHolder, Loaded
+from endcast.serving.context import Context
+from endcast.serving.endpoints import refuse
 from endcast.serving.metrics import Metrics
 from endcast.serving.openapi import openapi_document
-from endcast.serving.problems import ServiceError, body_too_large, encoded_body, internal
-from endcast.serving.service import Answer, ForecastService
+from endcast.serving.problems import ServiceError, internal
+from endcast.serving.route_list import ROUTE_MODULES
 from endcast.serving.settings import Settings
 
-JSON = "application/json"
-Endpoint = Callable[[Request], Awaitable[Answer]]
+#: What every call goes through, outermost first; each wraps an ASGI app for one service.
+MIDDLEWARE: tuple[Callable[[ASGIApp, Context], ASGIApp], ...] = ()
 
 
 def create_app(settings: Settings, forecaster: Forecaster, manifest: Mapping[str, Any] | None = None) -> FastAPI:
     """The service for one forecaster; ``manifest`` is what ``GET /v1/bundle`` tells of its bundle."""
-    service = ForecastService(settings, forecaster, manifest)
-    metrics = Metrics()
-    worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forecasts")
-    one_at_a_time = asyncio.Lock()
+    return build_app(Context(settings, Metrics(), BundleHolder(Loaded(forecaster, dict(manifest or {})))))
+
+
+def build_app(context: Context) -> FastAPI:
+    """The service of a context; its routes may add hooks to it."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        yield
-        worker.shutdown()
-
-    async def forecasts(request: Request) -> Answer:
-        body = await read_body(request, settings.max_body_bytes)
-        async with one_at_a_time:
-            if len(body) <= settings.inline_body_bytes:
-                answer = service.forecasts(body)
-            else:
-                answer = await asyncio.get_running_loop().run_in_executor(worker, service.forecasts, body)
-        metrics.landmarks.observe(answer.landmarks)
-        return answer
-
-    async def exposition(_request: Request) -> Response:
-        text = metrics.exposition(service.forecaster.bundle, service.forecaster.state_version)
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
+        async with AsyncExitStack() as stack:
+            for life in context.lives:
+                await stack.enter_async_context(life())
+            yield
 
     app = FastAPI(title="endcast", version=endcast.__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.openapi = openapi_document  # type: ignore[method-assign]
-    app.state.service = service
-    app.router.routes += [
-        _route("POST", "/v1/forecasts", forecasts, metrics),
-        _route("GET", "/v1/bundle", _at_once(service.bundle), metrics),
-        _route("GET", "/healthz", _at_once(service.health), metrics),
-        _route("GET", "/readyz", _at_once(service.ready), metrics),
-        Route("/metrics", exposition, methods=["GET"]),
-    ]
-
-    async def no_such_route(_request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
-        return _refuse(ServiceError(error.status_code, code, str(error.detail).lower()), metrics, error.headers)
-
-    async def failed(_request: Request, _error: Exception) -> Response:
-        return _refuse(internal(), metrics)  # starlette raises the error again, so that the server logs it
-
-    app.add_exception_handler(HTTPException, no_such_route)
-    app.add_exception_handler(Exception, failed)
+    app.state.context = context
+    for module in ROUTE_MODULES:
+        app.router.routes += module.routes(context)
+    for wrap in reversed(MIDDLEWARE):  # the last one that is added is the outermost
+        app.add_middleware(wrap, context)
+    _shape_errors(app, context)
     return app
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body; ``ServiceError`` 413 as soon as it is known to be larger than ``limit`` bytes, 415 if compressed."""
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise encoded_body()
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > limit:
-        raise body_too_large(limit)
-    parts = bytearray()
-    async for part in request.stream():
-        parts += part
-        if len(parts) > limit:
-            raise body_too_large(limit)
-    return bytes(parts)
+def _shape_errors(app: FastAPI, context: Context) -> None:
+    async def no_such_route(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
+        refused = ServiceError(error.status_code, code, str(error.detail).lower())
+        return refuse(refused, context.metrics, error.headers)
 
+    async def failed(_request: Request, _error: Exception) -> Response:
+        return refuse(internal(), context.metrics)  # starlette raises the error again, so that the server logs it
 
-def _at_once(answer: Callable[[], Answer]) -> Endpoint:
-    async def endpoint(_request: Request) -> Answer:
-        return answer()
-
-    return endpoint
-
-
-def _route(method: str, path: str, endpoint: Endpoint, metrics: Metrics) -> Route:
-    """A route that answers with JSON, turns errors into ``ErrorReply`` and counts both."""
-
-    async def timed(request: Request) -> Response:
-        started = time.perf_counter()
-        try:
-            response = Response((await endpoint(request)).body, media_type=JSON)
-        except ServiceError as error:
-            response = _refuse(error, metrics)
-        except ClientDisconnect:
-            response = Response(status_code=400)  # nobody reads it
-        metrics.seconds.labels(path, response.status_code).observe(time.perf_counter() - started)
-        return response
-
-    return Route(path, timed, methods=[method])
-
-
-def _refuse(error: ServiceError, metrics: Metrics, headers: Mapping[str, str] | None = None) -> Response:
-    metrics.errors.labels(error.code).inc()
-    return Response(error.body(), status_code=error.status, media_type=JSON, headers=dict(headers or {}))
+    app.add_exception_handler(HTTPException, no_such_route)
+    app.add_exception_handler(Exception, failed)

@@ -57,9 +57,26 @@ class Settings:
     admin_keys_file: Annotated[Path | None, Declared("file with more of them, one a line")] = None
     public_metrics: Annotated[bool, Declared("whether /metrics is answered without a key")] = False
     # limits on a call
-    max_body_bytes: Annotated[int, Declared("largest body of a call", least=1, most=1 << 30)] = 8 * 1024 * 1024
+    max_body_bytes: Annotated[int, Declared("largest body of a call", least=1, most=1 << 30)] = 32 * 1024 * 1024
     inline_body_bytes: Annotated[int, Declared("a larger body is worked on beside the event loop", least=0)] = 64 * 1024
-    max_requests: Annotated[int, Declared("generations in one call", least=1, most=65_536)] = 1_024
+    max_requests: Annotated[int, Declared("generations in one call", least=1, most=65_536)] = 4_096
+    max_waiting_calls: Annotated[int, Declared("calls that wait for forecasts; one more gets 429", least=1)] = 2_048
+    max_waiting_bytes: Annotated[int, Declared("of the bodies of those calls", least=1)] = 256 * 1024 * 1024
+    body_timeout_s: Annotated[
+        float, Declared("seconds that a body may take to arrive; then 408", above=0, most=3_600)
+    ] = 20.0
+    max_connections: Annotated[int, Declared("connections of one process; one more is closed", least=1)] = 8_192
+    # streams
+    max_streams: Annotated[int, Declared("open streams of one process; one more gets 429", least=1)] = 10_000
+    max_stream_bytes: Annotated[int, Declared("of the texts that open streams hold on to", least=1)] = 512 * 1024 * 1024
+    stream_idle_s: Annotated[
+        float, Declared("seconds without a call after which a stream is dropped", above=0, most=86_400)
+    ] = 600.0
+    # processes and bundles
+    processes: Annotated[int, Declared("that share the listening socket", least=1, most=256)] = 1
+    watch_s: Annotated[
+        float, Declared("seconds between two looks at the folder for a new bundle; 0: never", least=0, most=86_400)
+    ] = 0.0
     # what a call gets that does not say
     default_horizons: Annotated[tuple[int, ...], Declared("windows in tokens", least=1, most=MAX_TOKENS)] = (
         16,

@@ -1,0 +1,49 @@
+"""What all routes of one service share, and where other parts of it hook in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from starlette.requests import Request
+
+from endcast.serving.bundles import BundleHolder
+from endcast.serving.metrics import Metrics
+from endcast.serving.settings import Settings
+from endcast.survival import Forecast
+from endcast.types import Landmark
+
+
+class Access(StrEnum):
+    """Who may make a call."""
+
+    OPEN = "open"  #: anybody: health, metrics
+    CALL = "call"  #: whoever may ask for forecasts
+    ADMIN = "admin"  #: whoever may change what is served
+
+
+#: Told of forecasts that have been made and are about to be answered, in order; must be quick, and must not raise.
+Served = Callable[[Sequence[Forecast], Sequence[Landmark]], None]
+#: Raises ``ServiceError`` (401, 403, 429) for a call that may not be made, before its body is read.
+Guard = Callable[[Request, Access], None]
+#: Entered before the first call, left after the last one.
+Life = Callable[[], AbstractAsyncContextManager[None]]
+
+
+@dataclass(eq=False)
+class Context:
+    """One service: settings, metrics, the bundle that is served, and lists of hooks that its parts append to."""
+
+    settings: Settings
+    metrics: Metrics
+    bundles: BundleHolder
+    served: list[Served] = field(default_factory=list)
+    guards: list[Guard] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
+
+    def tell_served(self, forecasts: Sequence[Forecast], landmarks: Sequence[Landmark]) -> None:
+        """Call the ``served`` hooks; forecasts of one call may come in several parts, all of one bundle and state."""
+        for hook in self.served:
+            hook(forecasts, landmarks)

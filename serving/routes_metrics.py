@@ -1,0 +1,34 @@
+"""``GET /metrics``: what Prometheus reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from endcast.serving.context import Context
+
+TYPES: tuple[type, ...] = ()
+_SUMMARY = "Metrics in Prometheus' text format."
+PATHS: dict[str, Any] = {
+    "/metrics": {
+        "get": {
+            "operationId": "metrics",
+            "summary": _SUMMARY,
+            "responses": {"200": {"description": _SUMMARY, "content": {"text/plain": {"schema": {"type": "string"}}}}},
+        }
+    }
+}
+
+
+def routes(context: Context) -> list[Route]:
+    """The route."""
+
+    async def exposition(_request: Request) -> Response:
+        loaded = context.bundles.current
+        return Response(context.metrics.exposition(loaded.id, loaded.state_version), media_type=CONTENT_TYPE_LATEST)
+
+    return [Route("/metrics", exposition, methods=["GET"])]
