@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-by-make
+WITH_TORCH := $(VENV)/.torch-installed-by-make
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test bench check-fast
@@ -30,18 +31,24 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# Tests of networks need torch, which nothing else does.
+$(WITH_TORCH): $(INSTALLED)
+	@echo "== installing torch"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,neural]'
+	@touch $@
+
 demo: $(INSTALLED)  ## from a synthetic log to served forecasts and simulated routing, in a few minutes
 	@$(BIN)/endcast demo --out demo-out
 
-test: $(INSTALLED)  ## all checks that CI runs
+test: $(WITH_TORCH)  ## all checks that CI runs
 	@echo "== style (ruff)";              $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "== types (mypy, strict)";      $(BIN)/mypy
 	@echo "== who imports whom";          $(BIN)/lint-imports
 	@echo "== tests, documentation's commands among them"; $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --durations=15
 
-check-fast: $(INSTALLED)  ## style, types, imports and the quick tests, up to the first failure
+check-fast: $(WITH_TORCH)  ## style, types, imports and the quick tests, up to the first failure
 	@echo "== style, types, imports";     $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	@echo "== quick tests";               $(BIN)/python -m pytest -q -x -m "not slow"
 
-bench: $(INSTALLED)  ## measure speed on this machine; nothing fails
+bench: $(WITH_TORCH)  ## measure speed on this machine; nothing fails
 	@set -eu; for benchmark in benchmarks/bench_*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark"; done

@@ -27,7 +27,14 @@ settings.register_profile(
 settings.load_profile("endcast")
 
 #: What makes a family quick enough for tests.
-QUICK: Mapping[str, Mapping[str, Any]] = MappingProxyType({"lightgbm": {"rounds": 20}})
+QUICK: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "lightgbm": {"rounds": 20},
+        "logistic": {"strength": 0.003, "bands": 3},
+        "neural": {"epochs": 2, "hidden": 32},
+        "distilled": {"teacher_rounds": 20, "epochs": 3, "hidden": 32},
+    }
+)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from endcast.predictors.features.protocol import Columns
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.learned import encode_learned
 from endcast.predictors.models import MODELS
-from endcast.predictors.models.protocol import TrainingData
+from endcast.predictors.models.protocol import TrainingData, check_options
 from endcast.predictors.product_limit import product_limit
 from endcast.training.calibrate import calibrate
 from endcast.training.dropout import forget_names
@@ -38,7 +38,8 @@ from endcast.types import EndReason
 class Settings:
     """How to train. ``most_rows`` bounds the person-period rows that are held in memory; requests are drawn at random
     where a log makes more. ``read_outputs``: whether a second model is trained to read outputs, where the log has them.
-    ``options`` go to the model family."""
+    ``options`` go to the model family; networks train on ``device``, and an interrupted training goes on from what
+    lies in the folder ``checkpoint``, if one is named."""
 
     model: str = "lightgbm"
     split: str = "last:0.3"
@@ -50,6 +51,8 @@ class Settings:
     seed: int = 0
     threads: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "auto"
+    checkpoint: Path | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 < self.validation < 1.0:
@@ -90,6 +93,7 @@ def _train(
     trace: Trace, settings: Settings, out: Path, replace: bool, tell: Tell, advance: Callable[[int], None]
 ) -> Trained:
     family = MODELS.get(settings.model)()
+    check_options(family, settings.options)
     parts = split_trace(trace, settings.split, settings.seed)
     part = trace.take(parts.train)
     can_learn = usable(part, np.arange(len(part)))
@@ -179,6 +183,8 @@ def _training_data(
         threads=settings.threads,
         options=settings.options,
         tell=tell,
+        device=settings.device,
+        checkpoint=settings.checkpoint,
     )
 
 
@@ -218,7 +224,7 @@ def _provenance(
 
 def _versions() -> dict[str, str]:
     found = {"endcast": endcast.__version__, "python": platform.python_version()}
-    for package in ("numpy", "pyarrow", "lightgbm", "scikit-learn", "onnx", "onnxruntime"):
+    for package in ("numpy", "pyarrow", "lightgbm", "scikit-learn", "torch", "onnx", "onnxruntime"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

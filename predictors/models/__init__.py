@@ -14,5 +14,8 @@ MODELS: Registry[type[ModelFamily]] = Registry(
         ("kaplan_meier", f"{_HERE}.kaplan_meier:KaplanMeier"),
         ("kaplan_meier_by_size", f"{_HERE}.kaplan_meier:KaplanMeierBySize"),
         ("lightgbm", f"{_HERE}.lightgbm:LightGbmHazard"),
+        ("logistic", f"{_HERE}.logistic:LogisticHazard"),
+        ("neural", f"{_HERE}.neural:NeuralHazard"),
+        ("distilled", f"{_HERE}.distilled:DistilledHazard"),
     ),
 )

@@ -15,7 +15,7 @@ from endcast.errors import TrainingError
 from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.grid import logit
 from endcast.predictors.models.graph import INPUT, LOGITS, LogitGraph, base_alone, constant, node, pooled_base
-from endcast.predictors.models.protocol import FittedModel, TrainingData, check_options
+from endcast.predictors.models.protocol import FittedModel, TrainingData
 from endcast.survival import FloatArray, IntArray
 
 #: Requests' worth of pooled hazard in each stratum; number of strata.
@@ -46,10 +46,10 @@ class KaplanMeier:
 
     name = "kaplan_meier"
     uses_features = False
+    options = ()
 
     def fit(self, data: TrainingData) -> FittedModel:
         """The grid has it already."""
-        check_options(self.name, data.options, ())
         return PooledCurve(data.grid.base_logit, data.width, {})
 
     def refit(self, data: TrainingData, fitted: FittedModel) -> FittedModel:
@@ -104,6 +104,7 @@ class KaplanMeierBySize:
 
     name = "kaplan_meier_by_size"
     uses_features = True
+    options = ()
 
     def fit(self, data: TrainingData) -> FittedModel:
         """Nothing is chosen on the validation part: the strata are quantiles."""
@@ -114,7 +115,6 @@ class KaplanMeierBySize:
         return self._fit(data, data.everything)
 
     def _fit(self, data: TrainingData, index: IntArray) -> FittedModel:
-        check_options(self.name, data.options, ())
         column = next((data.columns.index(name) for name in SIZE_COLUMNS if name in data.columns), None)
         if column is None:
             raise TrainingError(f"{self.name} needs the feature group prompt_size", hint="Name it in --features")

@@ -16,12 +16,12 @@ import lightgbm
 import numpy as np
 
 from endcast.errors import TrainingError
-from endcast.predictors.calibration import log_loss
 from endcast.predictors.features.pipeline import split
 from endcast.predictors.features.protocol import Columns, Float32Array
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.models.graph import BASE, INPUT, LOGITS, LogitGraph, base_alone, constant, node, pooled_base
-from endcast.predictors.models.protocol import FittedModel, TrainingData, check_options
+from endcast.predictors.models.harmless import DOUBT, gain_and_error
+from endcast.predictors.models.protocol import FittedModel, TrainingData
 from endcast.predictors.models.trees import ensemble_node
 from endcast.survival import FloatArray, IntArray
 
@@ -57,8 +57,8 @@ TUNABLE = (
     "bagging_freq",
     "max_bin",
 )
-#: Most trees; rounds without gain after which fitting stops; standard errors of gain below which no tree is used.
-MOST_ROUNDS, PATIENCE, DOUBT = 600, 40, 2.0
+#: Most trees; rounds without gain after which fitting stops.
+MOST_ROUNDS, PATIENCE = 600, 40
 #: Trees grow with the data that refitting adds.
 REFIT_GROWTH = 1.1
 
@@ -143,10 +143,10 @@ class LightGbmHazard:
 
     name = "lightgbm"
     uses_features = True
+    options = TUNABLE
 
     def fit(self, data: TrainingData) -> FittedModel:
         """Boost on the fit part until the validation part stops gaining; no tree if the gain is doubtful."""
-        check_options(self.name, data.options, TUNABLE)
         train = _dataset(data, data.fit)
         held_out = _dataset(data, data.validation, train)
         most = max(int(data.options.get("rounds", MOST_ROUNDS)), 1)
@@ -223,12 +223,7 @@ def _gain(data: TrainingData, booster: lightgbm.Booster, rounds: int) -> tuple[f
     base = data.base_logits(rows.request, rows.interval)
     matrix = _matrix(data.features, rows.request, rows.interval)
     trees = np.asarray(booster.predict(matrix, raw_score=True, num_iteration=rounds, num_threads=data.threads))
-    gain = log_loss(base, rows.event, rows.weight) - log_loss(base + trees, rows.event, rows.weight)
-    _, block = np.unique(data.block[rows.request], return_inverse=True)
-    sums = np.bincount(block, weights=gain)
-    n = len(data.validation)
-    error = float(np.std(sums) * np.sqrt(len(sums)) / n) if len(sums) > 1 else float("inf")
-    return float(gain.sum() / n), error
+    return gain_and_error(data, rows, base + trees)
 
 
 def _importance(data: TrainingData, booster: lightgbm.Booster) -> dict[str, float]:

@@ -6,8 +6,9 @@ model answers natively (``logits``) and as an ONNX graph (``graph``); training c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -30,7 +31,8 @@ class TrainingData:
 
     ``fit`` and ``validation`` are disjoint indices of rows, validation the later part; ``block`` (n,) numbers the
     clusters (stretches of time, prompts) within which rows are not independent. ``offset`` names the interval column
-    that holds the log-odds which a model corrects, row by row; without one it corrects the grid's pooled curve.
+    that holds the log-odds which a model corrects, row by row; without one it corrects the grid's pooled curve. Networks
+    train on ``device`` and go on from what lies in the folder ``checkpoint``.
     """
 
     grid: IntervalGrid
@@ -47,6 +49,8 @@ class TrainingData:
     options: Mapping[str, Any] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda text: None
     offset: int | None = None
+    device: str = "auto"
+    checkpoint: Path | None = None
 
     @property
     def width(self) -> int:
@@ -84,15 +88,16 @@ class TrainingData:
         return np.concatenate([self.fit, self.validation])
 
 
-def check_options(family: str, options: Mapping[str, Any], known: Sequence[str]) -> None:
-    """``TrainingError`` unless all ``options`` are ``known`` to the family and finite numbers, ≥ 0."""
+def check_options(family: ModelFamily | type[ModelFamily], options: Mapping[str, Any]) -> None:
+    """``TrainingError`` unless all ``options`` are known to the family and finite numbers, ≥ 0."""
+    name, known = family.name, family.options
     unknown = sorted(set(options) - set(known))
     if unknown:
         hint = f"It has {', '.join(known)}" if known else "It has none"
-        raise TrainingError(f"{family} has no option {', '.join(unknown)}", hint=hint)
-    for name, value in options.items():
+        raise TrainingError(f"{name} has no option {', '.join(unknown)}", hint=hint)
+    for option, value in options.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise TrainingError(f"{family}'s option {name} must be a number ≥ 0, not {value!r:.40}")
+            raise TrainingError(f"{name}'s option {option} must be a number ≥ 0, not {value!r:.40}")
 
 
 class FittedModel(Protocol):
@@ -114,6 +119,7 @@ class ModelFamily(Protocol):
 
     name: str
     uses_features: bool  #: whether feature groups are computed for it
+    options: tuple[str, ...]  #: names of the numbers ≥ 0 that may be set
 
     def fit(self, data: TrainingData) -> FittedModel:
         """Learn from ``data.fit``, choose on ``data.validation``."""

@@ -35,6 +35,13 @@ def train(
         bool, typer.Option("--outputs/--no-outputs", help="A second model that reads outputs, if the log has them.")
     ] = True,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that fit.")] = 1,
+    device: Annotated[
+        str, typer.Option("--device", metavar="D", help="Where networks train: auto, cpu, cuda, npu.")
+    ] = "auto",
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", metavar="FOLDER", help="Where an interrupted training of a network goes on."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of every random choice.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace a bundle that is there.")] = False,
     format: FormatOption = None,
@@ -55,6 +62,8 @@ def train(
         threads=threads,
         seed=seed,
         options=_options(option or []),
+        device=device,
+        checkpoint=checkpoint,
     )
     if out.exists() and not force:
         raise InputError("--out", f"{out} exists already", hint="Choose another folder, or replace it with --force")
