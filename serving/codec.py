@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from endcast.serving.problems import ServiceError, invalid_field, malformed
-from endcast.serving.schema import CALL_DECODER, ForecastRequest, ForecastsCall, KnownParameters
+from endcast.serving.schema import CALL_DECODER, ForecastRequest, KnownParameters
 from endcast.serving.settings import Settings
 from endcast.types import Landmark, Request
 
 Number = TypeVar("Number", int, float)
+Body = TypeVar("Body")
 
 _PATH = re.compile(r"^(?P<what>.*?)(?: - at `(?P<key>key in )?\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _NAMED = re.compile(r"^Object (?P<how>contains unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
@@ -38,11 +39,11 @@ class Call:
 
 def decode_call(body: bytes, settings: Settings) -> Call:
     """Decode and check a body; ``ServiceError`` 400 if it is no JSON, 422 with the field if it breaks a bound."""
-    told = _decode(body)
+    told = decode_body(body, CALL_DECODER)
     if len(told.requests) > settings.max_requests:
         raise invalid_field("requests", f"must be at most {settings.max_requests}", "Send several batches")
     return Call(
-        landmarks=tuple(_landmark(request, f"requests[{i}]") for i, request in enumerate(told.requests)),
+        landmarks=tuple(landmark_of(request, f"requests[{i}]") for i, request in enumerate(told.requests)),
         request_ids=tuple(request.request_id for request in told.requests),
         horizons=_ascending(settings.default_horizons if told.horizons is None else told.horizons),
         quantiles=_ascending(settings.default_quantiles if told.quantiles is None else told.quantiles),
@@ -54,9 +55,10 @@ def _ascending(values: Sequence[Number]) -> tuple[Number, ...]:
     return tuple(sorted(set(values)))
 
 
-def _decode(body: bytes) -> ForecastsCall:
+def decode_body(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
+    """A body of a declared type; ``ServiceError`` 400 if it is no JSON, 422 with the field if it breaks a bound."""
     try:
-        return CALL_DECODER.decode(body)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _invalid(error, body) from None
     except msgspec.DecodeError as error:
@@ -107,7 +109,8 @@ def _whole(digits: str) -> int | float:
     return int(digits) if len(digits) < 300 else math.inf
 
 
-def _landmark(told: ForecastRequest, path: str) -> Landmark:
+def landmark_of(told: ForecastRequest, path: str) -> Landmark:
+    """One generation of a call, at ``path``; ``ServiceError`` 422 names the field that is wrong."""
     if told.prompt_tokens is None and told.prompt is None and told.messages is None:
         raise invalid_field(path, "one of prompt_tokens, prompt and messages must be given")
     if told.prompt is not None and told.messages is not None:
