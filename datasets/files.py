@@ -1,4 +1,5 @@
-"""Opens a log as a stream of plain bytes: gzip and Zstandard are undone, and seen by content, never by name."""
+"""Opens a log as a stream of plain bytes: gzip and Zstandard are undone, and seen by content, never by name. A folder
+of segments is one log."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from typing import IO, cast
 
 import zstandard
 
+from endcast.datasets.segments import SegmentedFile
 from endcast.errors import TraceError
 
 #: ``progress(done, total)``, bytes of the file as stored.
@@ -31,9 +33,9 @@ _ZSTD_WINDOW = 1 << 31
 class LogFile:
     """A log on disk, open for reading; may be read from its beginning any number of times."""
 
-    def __init__(self, path: Path, raw: io.BufferedReader, progress: Progress | None) -> None:
+    def __init__(self, path: Path, raw: io.BufferedReader, size: int, progress: Progress | None) -> None:
         self.path = path
-        self.size = path.stat().st_size
+        self.size = size
         self._raw = raw
         self._progress = progress
         self._unpacked: IO[bytes] | None = None
@@ -77,19 +79,32 @@ class LogFile:
 
 @contextmanager
 def open_log(path: Path, progress: Progress | None = None) -> Iterator[LogFile]:
-    """The log at ``path``; ``TraceError`` if there is none, if it cannot be opened, or if it is empty."""
+    """The log at ``path``, a file or a folder of segments; ``TraceError`` if there is none, if it cannot be opened, or if
+    it is empty."""
     try:
-        raw = path.open("rb")
+        raw, size = _opened(path)
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}", hint="Check the path to the log") from error
     with raw:
-        log = LogFile(path, raw, progress)
+        log = LogFile(path, raw, size, progress)
         try:
             if log.size == 0:
                 raise TraceError(f"{path} is empty", hint="Nothing can be read from an empty file")
             yield log
         finally:
             log.close()
+
+
+def _opened(path: Path) -> tuple[io.BufferedReader, int]:
+    """The log's bytes as stored (a folder's as one stream, unpacked), and how many there are."""
+    if not path.is_dir():
+        return path.open("rb"), path.stat().st_size
+    folder = SegmentedFile(path)
+    if not folder.segments:
+        raise TraceError(
+            f"{path} is a folder without an outcome log", hint="Name a log file, or the outcome log's folder"
+        )
+    return io.BufferedReader(folder, CHUNK), folder.size()
 
 
 class _ZstdFile(io.RawIOBase):

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from endcast.errors import BundleError, InputError
 from endcast.predictors.calibration import STRETCHES, stretches
 from endcast.predictors.grid import IntervalGrid
-from endcast.survival import FloatArray, IntArray
+from endcast.survival import Float32Array, FloatArray, IntArray
 
 #: Outcomes that are looked at, and outcomes before anything is said.
 WINDOW, LEAST = 1_000, 100
@@ -140,31 +140,44 @@ class DriftMonitor:
         self._horizons = tuple(horizons)
         self._stretch = len(self._horizons) + stretches(grid.base_hazard)
         self._names = [*(f"H = {horizon}" for horizon in self._horizons), *_stretch_names(grid), "all tokens"]
-        self._kept: deque[FloatArray] = deque(maxlen=window)
+        self._kept: deque[Float32Array] = deque(maxlen=window)
         self._observed = 0
         self.threshold = threshold(len(self._names))
 
     def observe(self, tokens: int, ended: bool, served: Curve, frozen: Curve) -> None:
         """Take in one outcome: ``tokens`` ≥ 1 generated, an event or censored, and what was forecast of it."""
-        windows = self._windows(tokens, ended)
+        self.take(self.measure(tokens, ended, served, frozen))
+
+    def measure(self, tokens: int, ended: bool, served: Curve, frozen: Curve, *, entered: int = 0) -> Float32Array:
+        """(2, 3, measures): what ``take`` needs of such an outcome; only windows from ``entered`` ≥ 0 tokens on count,
+        where it was first forecast. Changes nothing."""
+        windows = self._windows(tokens, ended, entered)
         measured = len(self._names) - 1  # the last is the sum of all stretches
         sums = np.stack([windows.sums(curve, measured) for curve in (served, frozen)])
         whole = sums[:, :, len(self._horizons) :].sum(axis=2, keepdims=True)
-        self._kept.append(np.concatenate([sums, whole], axis=2).astype(np.float32))
+        return np.concatenate([sums, whole], axis=2).astype(np.float32)
+
+    def take(self, measured: Float32Array) -> None:
+        """Take in what ``measure`` of a monitor of the same grid and horizons found."""
+        expected = (2, _KEPT, len(self._names))
+        if measured.shape != expected:
+            raise InputError("measured", f"must have the shape {expected}, not {measured.shape}")
+        self._kept.append(measured)
         self._observed += 1
 
-    def _windows(self, tokens: int, ended: bool) -> Windows:
+    def _windows(self, tokens: int, ended: bool, entered: int) -> Windows:
         """All windows whose start this outcome reached, up to the last edge: beyond, no forecast is the model's own."""
         reached = min(tokens, int(self._edges[-1]))
         intervals = np.searchsorted(self._edges[:-1], reached, side="left")
+        first = np.searchsorted(self._edges[:-1], entered, side="left")
         starts, stops, measures = (
-            [self._edges[:intervals]],
-            [self._edges[1 : intervals + 1]],
-            [self._stretch[:intervals]],
+            [self._edges[first:intervals]],
+            [self._edges[first + 1 : intervals + 1]],
+            [self._stretch[first:intervals]],
         )
         for i, horizon in enumerate(self._horizons):
             offset = int(horizon * (self._observed * _SPREAD % 1.0))
-            start = np.arange(offset, reached, horizon)
+            start = np.arange(entered + offset, reached, horizon)
             starts.append(start)
             stops.append(start + horizon)
             measures.append(np.full(len(start), i))

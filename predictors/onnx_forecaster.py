@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from endcast.errors import BundleError, UnknownNameError
+from endcast.errors import BundleError, InputError, UnknownNameError
 from endcast.forecaster import ForecastStream
 from endcast.predictors.bundle import Bundle, read_bundle
 from endcast.predictors.features.pipeline import FeaturePipeline
 from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.gathered import Gathered, joined
+from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.hazard_graph import load_graph
 from endcast.predictors.known import known_inputs
 from endcast.predictors.onnx_stream import AtAdmission, OnnxStream
@@ -82,14 +83,25 @@ class OnnxForecaster:
         return None if self._output is None else self._output.every
 
     @property
+    def grid(self) -> IntervalGrid:
+        """The grid of admission hazards."""
+        return self._bundle.admission.grid
+
+    @property
+    def aborts(self) -> bool:
+        """Whether forecasts carry the chance that the client leaves."""
+        return self._stays < 0.0
+
+    @property
     def kaplan_meier(self) -> FloatArray:
         """(T+1,), log survival of the training part: the baseline to evaluate against."""
         return self._bundle.kaplan_meier
 
     def forecast(self, landmarks: Sequence[Landmark]) -> list[Forecast]:
         """One forecast a landmark, from the state as it is now."""
+        curves, admitted = self._curves(landmarks)
         return Forecast.from_batch(
-            self.forecast_batch(landmarks, 0),
+            self._batch(landmarks, curves, 0),
             bundle=self.bundle,
             generated=[landmark.generated_tokens for landmark in landmarks],
             known=[
@@ -97,12 +109,15 @@ class OnnxForecaster:
                 for landmark in landmarks
             ],
             state_version=self.state_version,
+            hazards=[] if admitted is None else [admitted.hazards[:, row] for row in admitted.row],
         )
 
     def forecast_batch(self, landmarks: Sequence[Landmark | ForecastStream], horizon: int) -> SurvivalBatch:
         """The same as arrays. A stream keeps what was known at its admission, and has read its text so far."""
         items = [item if isinstance(item, Landmark) else self._own(item) for item in landmarks]
-        curves = self._curves(items)
+        return self._batch(items, self._curves(items)[0], horizon)
+
+    def _batch(self, items: Sequence[_Item], curves: Gathered, horizon: int) -> SurvivalBatch:
         row, position = curves.places()
         generated = np.array([item.generated_tokens for item in items], dtype=np.int64)
         cap = remaining_cap([item.request for item in items], generated)
@@ -114,16 +129,18 @@ class OnnxForecaster:
             raise BundleError("the stream was opened by another forecaster", hint="Open it with this one")
         return stream
 
-    def _curves(self, items: Sequence[_Item]) -> Gathered:
-        """Each item's curve: corrected by its text so far (streams keep it until more comes), else that of its admission."""
+    def _curves(self, items: Sequence[_Item]) -> tuple[Gathered, _Admitted | None]:
+        """Each item's curve: corrected by its text so far (streams keep it until more comes), else that of its admission;
+        and the admissions of those whose curve was not kept, in order."""
         curves, output = Gathered(len(items)), self._output
         kept = {} if output is None else _kept(items)
         if kept:
             curves.add(joined(list(kept.values())), ((i, row, 0) for row, i in enumerate(kept)))
         anew = [i for i in range(len(items)) if i not in kept]
         if not anew:
-            return curves
-        admission, row = self._admissions([items[i] for i in anew])
+            return curves, None
+        admitted = self._admissions([items[i] for i in anew])
+        admission, row = admitted.curve, admitted.row
         readers = {} if output is None else self._readers(output, [items[i] for i in anew])
         if len(readers) < len(anew):
             unread = [k for k in range(len(anew)) if k not in readers]
@@ -135,19 +152,22 @@ class OnnxForecaster:
             new = output.curves(admission, at, generated, list(readers.values()))
             curves.add(new, ((anew[k], place, 0) for place, k in enumerate(readers)))
             _keep(read, new)
-        return curves
+        return curves, admitted
 
-    def _admissions(self, items: Sequence[_Item]) -> tuple[CurveTable, list[int]]:
-        """Admission curves of these items, and which row is whose: landmarks of one request share one."""
+    def _admissions(self, items: Sequence[_Item]) -> _Admitted:
+        """Admissions of these items: landmarks of one request share one."""
         requests = {id(item.request): item.request for item in items if isinstance(item, Landmark)}
         row_of = {key: row for row, key in enumerate(requests)}
         streams = [item.admission for item in items if isinstance(item, OnnxStream)]
         stream_rows = iter(range(len(requests), len(requests) + len(streams)))
         rows = [row_of[id(item.request)] if isinstance(item, Landmark) else next(stream_rows) for item in items]
         tables = [stream.curve for stream in streams]
+        hazards = [stream.hazards[:, None] for stream in streams]
         if requests:
-            tables.insert(0, self._admit(list(requests.values()))[0])
-        return joined(tables), rows
+            curve, own = self._admit(list(requests.values()))
+            tables.insert(0, curve)
+            hazards.insert(0, own)
+        return _Admitted(joined(tables), hazards[0] if len(hazards) == 1 else np.concatenate(hazards, axis=1), rows)
 
     def _readers(self, output: OutputModel, items: Sequence[_Item]) -> dict[int, OutputReader]:
         """Who has read the text so far, by item; those that have none are left out."""
@@ -165,11 +185,10 @@ class OnnxForecaster:
         return self._output is not None and bool(landmark.output) and landmark.generated_tokens > 0
 
     def _admit(self, requests: Sequence[Request]) -> tuple[CurveTable, FloatArray]:
-        """Curves (n, ·) from the first token on, hazards (n, K) before recalibration."""
-        features = self._pipeline.features(requests)
-        hazards = self._hazards(features)
-        curves = self._bundle.admission.grid.curves(self._recalibration.apply(hazards))
-        return curves, hazards
+        """Curves (n, ·) from the first token on; hazards (2, n, K) as the model has them, and as recalibrated."""
+        hazards = self._hazards(self._pipeline.features(requests))
+        recalibrated = self._recalibration.apply(hazards)
+        return self._bundle.admission.grid.curves(recalibrated), np.stack([hazards, recalibrated])
 
     def _hazards(self, features: Float32Array) -> FloatArray:
         if not len(features):
@@ -190,10 +209,22 @@ class OnnxForecaster:
             else:
                 self._pipeline.observe([completion])
 
-    def _take_in(self, completion: Completion, hazard: FloatArray) -> None:
+    def observe_served(
+        self, completions: Sequence[Completion], hazards: Sequence[FloatArray | None], entered: Sequence[int]
+    ) -> None:
+        """``observe``, without running the model again: ``hazards`` (n) are those (K,) that the model gave when it was
+        first asked about each request, at ``entered`` (n) tokens; ``None`` tells recalibration nothing."""
+        for completion, hazard, start in zip(completions, hazards, entered, strict=True):
+            if hazard is not None and len(hazard) != len(self.grid):
+                raise InputError("hazards", f"must have {len(self.grid)} intervals, not {len(hazard)}")
+            self._take_in(completion, hazard, start)
+
+    def _take_in(self, completion: Completion, hazard: FloatArray | None, entered: int = 0) -> None:
         """Take in a finished request that had been given ``hazard`` (K,)."""
-        if self._recalibrate and _tells_of_hazards(completion):
-            self._recalibration.observe(hazard, completion.output_tokens, completion.end is EndReason.STOP)
+        if hazard is not None and self._recalibrate and _tells_of_hazards(completion):
+            self._recalibration.observe(
+                hazard, completion.output_tokens, completion.end is EndReason.STOP, entered=entered
+            )
         self._pipeline.observe([completion])
 
     def snapshot(self) -> bytes:
@@ -222,9 +253,15 @@ class OnnxForecaster:
         """Begin a stream with the history that the request sees now."""
         curve, hazards = self._admit([request])
         known = known_inputs(request, self._pipeline)
-        admission = AtAdmission(curve, hazards[0], known, self.state_version)
+        admission = AtAdmission(curve, hazards[:, 0], known, self.state_version)
         reader = None if self._output is None else self._output.reader(request)
         return OnnxStream(self, request, admission, reader, self._take_in)
+
+
+class _Admitted(NamedTuple):
+    curve: CurveTable  #: admission curves, (m, ·), without aborts
+    hazards: FloatArray  #: (2, m, K), as the model has them and as recalibrated
+    row: list[int]  #: (n,), which of them is whose
 
 
 class _State(msgspec.Struct):

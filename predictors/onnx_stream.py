@@ -18,7 +18,7 @@ class AtAdmission:
     """What was known of one request when it was admitted."""
 
     curve: CurveTable  #: one row, counted from admission, without aborts
-    hazard: FloatArray  #: (K,), before recalibration
+    hazards: FloatArray  #: (2, K), as the model has them and as recalibrated
     known: Mapping[str, bool]
     state_version: int
 
@@ -74,8 +74,9 @@ class OnnxStream(CountedStream):
             generated=[self.generated_tokens],
             known=[{**self.admission.known, "output": self.reader is not None}],
             state_version=self.admission.state_version,
+            hazards=[self.admission.hazards],
         )
         return forecast
 
     def _tell(self, completion: Completion) -> None:
-        self._tell_served(completion, self.admission.hazard)
+        self._tell_served(completion, self.admission.hazards[0])

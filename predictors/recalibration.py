@@ -5,18 +5,23 @@ The log likelihood of an outcome, as a function of the slopes and shifts, is kep
 is served is where that sum and a penalty that pulls to "change nothing" balance: a calibrated forecaster is left (nearly)
 alone. It is a Kalman filter with forgetting for logistic regression (West and Harrison, "Bayesian forecasting and dynamic
 models", 1997, chapter 14): 5 numbers a stretch, O(K) an outcome.
+
+A generation that was first forecast after some tokens tells of the intervals after them only: that it got there was no
+news to that forecast (left truncation).
 """
 
 from __future__ import annotations
+
+from bisect import bisect_left
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from endcast.datasets.person_period import person_periods
 from endcast.errors import BundleError
 from endcast.predictors.calibration import STRETCHES, Calibration, stretches
-from endcast.predictors.grid import IntervalGrid, logit
+from endcast.predictors.grid import Q_MAX, Q_MIN, IntervalGrid, logit
+from endcast.predictors.recalibration_kernel import add_outcome, optimum
 from endcast.survival import FloatArray
 
 #: Outcomes after which one counts 1/e, and outcomes before anything is changed.
@@ -43,6 +48,7 @@ def _prior_precision() -> FloatArray:
 
 
 _PRIOR = _prior_precision()
+_PRIOR_PULL: FloatArray = _PRIOR @ _NONE.ravel()
 
 
 class Recalibration:
@@ -50,13 +56,21 @@ class Recalibration:
 
     def __init__(self, grid: IntervalGrid) -> None:
         self._grid = grid
+        self._edges: list[int] = grid.edges.tolist()
         self._stretch = stretches(grid.base_hazard)
-        self._member = (self._stretch[:, None] == np.arange(STRETCHES)).astype(np.float64)
         self._curvature = np.zeros((3, STRETCHES))  #: of slope with slope, slope with shift, shift with shift
         self._pull = np.zeros((2, STRETCHES))  #: curvature · optimum
-        self._parameters = _NONE
+        self._parameters = _NONE.copy()
         self._observed = 0
-        self.calibration = Calibration.identity(grid.base_logit)
+        self._made: Calibration | None = None
+
+    @property
+    def calibration(self) -> Calibration:
+        """The slopes and shifts, one an interval."""
+        if self._made is None:
+            slope, shift = self._parameters[:, self._stretch]
+            self._made = Calibration(self._grid.base_logit, slope, shift)
+        return self._made
 
     @property
     def active(self) -> bool:
@@ -70,38 +84,25 @@ class Recalibration:
         recalibrated: FloatArray = 1.0 / (1.0 + np.exp(-self.calibration.apply(logit(hazard))))
         return recalibrated
 
-    def observe(self, hazard: FloatArray, tokens: int, ended: bool) -> None:
-        """Take in one outcome: ``hazard`` (K,) before recalibration, ``tokens`` ≥ 1 generated, an event or censored."""
-        rows = person_periods(np.array([tokens]), np.array([ended]), self._grid.edges)
-        reached, base, met = slice(len(rows)), self._grid.base_logit, self.calibration
-        away = logit(hazard[reached]) - base[reached]
-        chance = 1.0 / (1.0 + np.exp(-(base[reached] + met.shift[reached] + met.slope[reached] * away)))
-        curvature = rows.weight * chance * (1.0 - chance)
-        uphill = rows.weight * (rows.event - chance)
-        parts = np.stack([curvature * away**2, curvature * away, curvature, uphill * away, uphill])
-        sums = parts @ self._member[reached]
-        (a, b, c), (slope, shift), fade = sums[:3], self._parameters, 1.0 - 1.0 / MEMORY
-        self._curvature = fade * self._curvature + sums[:3]
-        self._pull = fade * self._pull + sums[3:] + [a * slope + b * shift, b * slope + c * shift]
+    def observe(self, hazard: FloatArray, tokens: int, ended: bool, entered: int = 0) -> None:
+        """Take in one outcome: ``hazard`` (K,) before recalibration, ``tokens`` ≥ 1 generated, an event or censored;
+        first forecast when it had ``entered`` ≥ 0 of them."""
+        last = min(max(bisect_left(self._edges, tokens), 1), len(self._grid)) - 1
+        first = bisect_left(self._edges, entered)
+        if first > last:
+            return  # it was first forecast in the interval where it ended
+        start, stop = self._edges[last], self._edges[last + 1]
+        beyond = tokens > stop  # past the last edge nothing is at risk
+        seen = 1.0 if ended or beyond else (tokens - start) / (stop - start)
+        add_outcome(
+            *(self._curvature, self._pull, self._parameters, 1.0 - 1.0 / MEMORY),
+            *(np.asarray(hazard, dtype=np.float64), self._grid.base_logit, self._stretch),
+            *(first, last, ended and not beyond, seen, Q_MIN, Q_MAX),
+        )
         self._observed = min(self._observed + 1, LEAST)
         if self.active:
-            self._parameters = self._optimum()
-            self._use()
-
-    def _optimum(self) -> Parameters:
-        """Where the sum of what was observed and the penalty balance, within bounds."""
-        i, (a, b, c) = np.arange(STRETCHES), self._curvature
-        precision = _PRIOR.copy()
-        precision[i, i] += a
-        precision[i, i + STRETCHES] += b
-        precision[i + STRETCHES, i] += b
-        precision[i + STRETCHES, i + STRETCHES] += c
-        optimum = np.linalg.solve(precision, self._pull.ravel() + _PRIOR @ _NONE.ravel())
-        return np.clip(optimum.reshape(2, STRETCHES), _LOW, _HIGH)
-
-    def _use(self) -> None:
-        slope, shift = self._parameters[:, self._stretch]
-        self.calibration = Calibration(self._grid.base_logit, slope, shift)
+            self._parameters = optimum(self._curvature, self._pull, _PRIOR, _PRIOR_PULL, _LOW, _HIGH)
+            self._made = None
 
     def dump(self) -> object:
         """Its memory as plain values."""
@@ -123,7 +124,7 @@ class Recalibration:
         if not finite or not bounded or (curvature[[0, 2]] < 0.0).any() or not 0 <= observed <= LEAST:
             raise BundleError("the recalibration state is damaged")
         self._observed, self._curvature, self._pull, self._parameters = observed, curvature, pull, parameters
-        self._use()
+        self._made = None
 
 
 _Memory = tuple[int, list[list[float]], list[list[float]], list[list[float]]]

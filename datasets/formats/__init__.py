@@ -15,5 +15,6 @@ FORMATS: Registry[TraceFormat] = Registry(
         ("burstgpt", "endcast.datasets.formats.burstgpt:BURSTGPT"),
         ("conversations", "endcast.datasets.formats.conversations:CONVERSATIONS"),
         ("openai", "endcast.datasets.formats.openai:OPENAI"),
+        ("outcomes", "endcast.datasets.formats.outcomes:OUTCOMES"),
     ),
 )

@@ -188,6 +188,9 @@ class Forecast:
     row: int = 0  #: which of them this is
     known: Mapping[str, bool] = field(default_factory=dict)  #: which inputs it had
     state_version: int = 0
+    #: (2, K) hazards at admission on the bundle's grid, as its model has them and as recalibrated: what online
+    #: recalibration learns from once the end is known. None of forecasters that have no such thing.
+    hazards: FloatArray | None = field(default=None, repr=False)
 
     @classmethod
     def from_batch(
@@ -199,8 +202,9 @@ class Forecast:
         known: Sequence[Mapping[str, bool]],
         state_version: int,
         prefix: str = "f",
+        hazards: Sequence[FloatArray] | None = None,
     ) -> list[Forecast]:
-        """One forecast for each row of ``batch``."""
+        """One forecast for each row of ``batch``; the arguments have one element a row."""
         return [
             cls(
                 forecast_id=next_forecast_id(prefix),
@@ -210,6 +214,7 @@ class Forecast:
                 row=i,
                 known=known[i],
                 state_version=state_version,
+                hazards=None if hazards is None else hazards[i],
             )
             for i in range(len(batch))
         ]
