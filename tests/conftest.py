@@ -32,6 +32,9 @@ QUICK: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "lightgbm": {"rounds": 20},
         "logistic": {"strength": 0.003, "bands": 3},
         "neural": {"epochs": 2, "hidden": 32},
+        "length_class": {"rounds": 5, "classes": 4},
+        "regression": {"rounds": 10},
+        "ranking": {"rounds": 10},
         "distilled": {"teacher_rounds": 20, "epochs": 3, "hidden": 32},
     }
 )

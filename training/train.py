@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,9 +21,10 @@ from endcast.predictors.features.protocol import Columns
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.learned import encode_learned
 from endcast.predictors.models import MODELS
-from endcast.predictors.models.protocol import TrainingData, check_options
+from endcast.predictors.models.protocol import FittedModel, ModelFamily, TrainingData, check_options
 from endcast.predictors.product_limit import product_limit
 from endcast.training.calibrate import calibrate
+from endcast.training.choose import AUTO, candidates, choose
 from endcast.training.dropout import forget_names
 from endcast.training.export import Exported, export
 from endcast.training.fingerprints import sample
@@ -39,7 +40,8 @@ class Settings:
     """How to train. ``most_rows`` bounds the person-period rows that are held in memory; requests are drawn at random
     where a log makes more. ``read_outputs``: whether a second model is trained to read outputs, where the log has them.
     ``options`` go to the model family; networks train on ``device``, and an interrupted training goes on from what
-    lies in the folder ``checkpoint``, if one is named."""
+    lies in the folder ``checkpoint``, if one is named. ``model`` may be ``auto``: the best on the validation part that takes at
+    most ``budget_us`` microseconds a landmark, > 0."""
 
     model: str = "lightgbm"
     split: str = "last:0.3"
@@ -53,6 +55,7 @@ class Settings:
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
     checkpoint: Path | None = None
+    budget_us: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 < self.validation < 1.0:
@@ -60,6 +63,8 @@ class Settings:
         for name, least in (("intervals", 2), ("most_rows", 1), ("seed", 0), ("threads", 1)):
             if getattr(self, name) < least:
                 raise InputError(name, f"must be at least {least}, not {getattr(self, name)}")
+        if self.budget_us is not None and not self.budget_us > 0.0:
+            raise InputError("budget", f"must be a number of microseconds above 0, not {self.budget_us}")
 
 
 @dataclass(frozen=True)
@@ -92,19 +97,22 @@ def train(
 def _train(
     trace: Trace, settings: Settings, out: Path, replace: bool, tell: Tell, advance: Callable[[int], None]
 ) -> Trained:
-    family = MODELS.get(settings.model)()
-    check_options(family, settings.options)
+    names = candidates() if settings.model == AUTO else (settings.model,)
+    families = [MODELS.get(name)() for name in names]
+    if settings.model != AUTO:
+        check_options(families[0], settings.options)
+    elif settings.options:
+        raise InputError("options", f"{AUTO} takes none", hint="Name the family to set its options")
     parts = split_trace(trace, settings.split, settings.seed)
     part = trace.take(parts.train)
     can_learn = usable(part, np.arange(len(part)))
     lengths, ended = part.output_tokens[can_learn], part.is_event[can_learn]
     grid = IntervalGrid.fit(lengths, ended, settings.intervals)
-    groups = active_groups(part, settings.features) if family.uses_features else []
+    groups = active_groups(part, settings.features) if any(family.uses_features for family in families) else []
     tell(f"{can_learn.sum()} requests train, {len(grid)} intervals, features: {', '.join(groups) or 'none'}")
     pipeline = FeaturePipeline(groups, grid)
     rows, data = _training_data(part, can_learn, pipeline, settings, tell, advance)
-    fitted = family.fit(data)
-    slope, validation = calibrate(data, fitted)
+    family, fitted, slope, validation, why = _fit(data, families, settings)
     final = family.refit(data, fitted)
     exported = export(data, final, slope)
     tell(f"graph and native model differ by at most {exported.difference:.1e}")
@@ -124,7 +132,7 @@ def _train(
         output=None if output is None else output.manifest,
         training=_provenance(trace, parts, can_learn, data, settings),
         metrics={"validation": validation, "parity": exported.difference},
-        card=dict(final.card),
+        card={**final.card, **why},
         versions=_versions(),
         files={},
     )
@@ -137,6 +145,20 @@ def _train(
         "fingerprints.npy": array_bytes(sample(part, settings.seed)),
     }
     return Trained(write_bundle(out, manifest, contents, replace=replace), out, manifest)
+
+
+def _fit(
+    data: TrainingData, families: Sequence[ModelFamily], settings: Settings
+) -> tuple[ModelFamily, FittedModel, float, Mapping[str, Any], dict[str, Any]]:
+    """The family, what it learned of the fit part, its calibration and figures of the validation part; why it, if chosen."""
+    if settings.model == AUTO:
+        choice = choose(data, [family.name for family in families], settings.budget_us)
+        data.tell(choice.why)
+        taken = choice.taken
+        return taken.family, taken.fitted, taken.slope, taken.validation, {"chosen": choice.figures}
+    fitted = families[0].fit(data)
+    slope, validation = calibrate(data, fitted)
+    return families[0], fitted, slope, validation, {}
 
 
 def _graph_files(prefix: str, grid: IntervalGrid, exported: Exported) -> dict[str, bytes]:

@@ -17,5 +17,8 @@ MODELS: Registry[type[ModelFamily]] = Registry(
         ("logistic", f"{_HERE}.logistic:LogisticHazard"),
         ("neural", f"{_HERE}.neural:NeuralHazard"),
         ("distilled", f"{_HERE}.distilled:DistilledHazard"),
+        ("length_class", f"{_HERE}.published.length_class:LengthClassHazard"),
+        ("regression", f"{_HERE}.published.regression:RegressionHazard"),
+        ("ranking", f"{_HERE}.published.ranking:RankingHazard"),
     ),
 )

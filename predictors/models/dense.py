@@ -13,6 +13,7 @@ import onnx
 
 from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.models.graph import INPUT, constant, node
+from endcast.predictors.models.protocol import TrainingData
 from endcast.survival import IntArray
 
 #: Standard deviations beyond which a number counts no further.
@@ -23,16 +24,33 @@ _CORE = (0.005, 0.995)
 _CONSTANT = 1e-6
 #: Shares of rows with a missing value outside which the column of its absence says nothing.
 _LEAST_MISSING = 1e-3
+#: Inputs that are shown of interval columns, about.
+_INTERVAL_INPUTS = 64
 ENCODED = "encoded"
+
+
+def looked_at(data: TrainingData) -> IntArray:
+    """The columns of a feature vector that a model is shown which takes all intervals at once: all of the request's, and of each interval column so many
+    intervals, evenly spaced, that it costs little. Neighbouring intervals say nearly the same."""
+    values, intervals = data.features.values.shape[1], len(data.grid)
+    each = data.features.intervals.shape[2]
+    if each == 0:
+        return np.arange(values)
+    shown = np.unique(
+        np.linspace(0, intervals - 1, min(max(_INTERVAL_INPUTS // each, 4), intervals)).round().astype(int)
+    )
+    return np.concatenate([np.arange(values), (values + shown[:, None] * each + np.arange(each)).ravel()])
 
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """``centre``, ``per_deviation`` (F,), 0 where a column is not used; ``absent`` (m,) columns whose absence is told.
+    """``columns`` (E,) of F that are looked at; ``centre``, ``per_deviation`` (E,), 0 where one is not used; ``absent`` (m,)
+    of them, whose absence is told.
 
-    Encoded rows have ``width`` = F + m columns.
+    Encoded rows have ``width`` = E + m columns.
     """
 
+    columns: IntArray
     centre: Float32Array
     per_deviation: Float32Array
     absent: IntArray
@@ -43,8 +61,10 @@ class Encoding:
         return len(self.centre) + len(self.absent)
 
     @classmethod
-    def fit(cls, features: Float32Array) -> Encoding:
-        """From rows (n, F), n ≥ 1, in which missing numbers are NaN."""
+    def fit(cls, features: Float32Array, columns: IntArray | None = None) -> Encoding:
+        """From rows (n, F), n ≥ 1, in which missing numbers are NaN; ``columns`` all unless given."""
+        columns = np.arange(features.shape[1]) if columns is None else columns
+        features = features[:, columns]
         known = ~np.isnan(features)
         centre, per_deviation = np.zeros((2, features.shape[1]), dtype=np.float32)
         for column in np.flatnonzero(known.any(axis=0)):
@@ -55,10 +75,11 @@ class Encoding:
                 per_deviation[column] = 1.0 / deviation
         share = 1.0 - known.mean(axis=0)
         absent = np.flatnonzero((share > _LEAST_MISSING) & (share < 1.0 - _LEAST_MISSING))
-        return cls(centre, per_deviation, absent)
+        return cls(columns, centre, per_deviation, absent)
 
     def __call__(self, features: Float32Array) -> Float32Array:
         """(n, width) of rows (n, F)."""
+        features = features[:, self.columns]
         missing = np.isnan(features)
         scaled = np.clip((features - self.centre) * self.per_deviation, -BOUND, BOUND)
         told = missing[:, self.absent].astype(np.float32)
@@ -67,8 +88,9 @@ class Encoding:
     def nodes(self) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
         """The same from the graph's input to ``ENCODED``."""
         nodes = [
-            node("IsNaN", [INPUT], "missing"),
-            node("Where", ["missing", "centre", INPUT], "filled"),
+            node("Gather", [INPUT, "columns"], "looked_at", axis=1),
+            node("IsNaN", ["looked_at"], "missing"),
+            node("Where", ["missing", "centre", "looked_at"], "filled"),
             node("Sub", ["filled", "centre"], "centred_features"),
             node("Mul", ["centred_features", "per_deviation"], "deviations"),
             node("Clip", ["deviations", "least", "most"], "bounded"),
@@ -77,6 +99,7 @@ class Encoding:
             node("Concat", ["bounded", "told"], ENCODED, axis=1),
         ]
         constants = [
+            constant("columns", self.columns, np.int64),
             constant("centre", self.centre[None, :], np.float32),
             constant("per_deviation", self.per_deviation[None, :], np.float32),
             constant("least", -BOUND, np.float32),

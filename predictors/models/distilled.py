@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from endcast.predictors.features.protocol import Float32Array
-from endcast.predictors.models.dense import Encoding
+from endcast.predictors.models.dense import Encoding, looked_at
 from endcast.predictors.models.harmless import gain_over_base
 from endcast.predictors.models.lightgbm import TUNABLE, BoostedHazard, LightGbmHazard
 from endcast.predictors.models.network import OPTIONS, HazardNetwork, Lesson, Recipe, base_rows, network
@@ -24,7 +24,7 @@ from endcast.survival import IntArray
 TEACHER = "teacher_"
 #: Weight of an interval that hardly any row reaches, so that far hazards are learned at all.
 _LEAST_REACHED = 0.02
-_DEFAULTS: dict[str, Any] = {"hidden": 192, "layers": 2, "dropout": 0.0, "weight_decay": 1e-3, "epochs": 60}
+_DEFAULTS: dict[str, Any] = {"hidden": 64, "layers": 2, "dropout": 0.0, "weight_decay": 1e-3, "epochs": 60}
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class DistilledHazard:
         if teacher.booster is None:
             return teacher
         recipe = _recipe(data)
-        encoding = Encoding.fit(data.vectors(data.fit))
+        encoding = Encoding.fit(data.vectors(data.fit), looked_at(data))
         lesson, held_out = (_lesson(data, teacher, encoding, index) for index in (data.fit, data.validation))
         net, epochs, losses = trainer(data, recipe).train(lesson, held_out, recipe.epochs)
         card = {"epochs": epochs, "hidden": recipe.hidden, "layers": recipe.layers, "distance": min(losses)}
@@ -78,7 +78,7 @@ class DistilledHazard:
         teacher = LightGbmHazard().refit(_for_teacher(data), fitted.teacher)
         assert isinstance(teacher, BoostedHazard)
         everything = np.sort(data.everything)
-        encoding = Encoding.fit(data.vectors(everything))
+        encoding = Encoding.fit(data.vectors(everything), looked_at(data))
         lesson = _lesson(data, teacher, encoding, everything)
         net, _, _ = trainer(data, _recipe(data)).train(lesson, None, int(fitted.network.card["epochs"]))
         return Student(network(data, encoding, net, fitted.network.card), teacher)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from endcast.predictors.models.dense import Encoding
+from endcast.predictors.models.dense import Encoding, looked_at
 from endcast.predictors.models.harmless import Uncorrected, unless_harmful
 from endcast.predictors.models.network import OPTIONS, Lesson, Recipe, Trainer, base_rows, network, observed
 from endcast.predictors.models.protocol import FittedModel, TrainingData
@@ -21,7 +21,7 @@ class NeuralHazard:
     def fit(self, data: TrainingData) -> FittedModel:
         """Learn from the fit part until the validation part stops gaining."""
         recipe = Recipe.of(data.options)
-        encoding = Encoding.fit(data.vectors(data.fit))
+        encoding = Encoding.fit(data.vectors(data.fit), looked_at(data))
         lesson, held_out = (_lesson(data, encoding, index) for index in (data.fit, data.validation))
         net, epochs, losses = trainer(data, recipe).train(lesson, held_out, recipe.epochs)
         card = {"epochs": epochs, "hidden": recipe.hidden, "layers": recipe.layers, "validation_loss": min(losses)}
@@ -32,7 +32,7 @@ class NeuralHazard:
         if isinstance(fitted, Uncorrected):
             return Uncorrected.of(data, fitted.card)
         everything = np.sort(data.everything)
-        encoding = Encoding.fit(data.vectors(everything))
+        encoding = Encoding.fit(data.vectors(everything), looked_at(data))
         lesson = _lesson(data, encoding, everything)
         net, _, _ = trainer(data, Recipe.of(data.options)).train(lesson, None, int(fitted.card["epochs"]))
         return network(data, encoding, net, fitted.card)

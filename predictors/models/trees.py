@@ -33,7 +33,8 @@ def round_down(threshold: float) -> float:
 class _Attributes:
     """The parallel lists that the operator wants."""
 
-    def __init__(self) -> None:
+    def __init__(self, targets: int) -> None:
+        self.targets = targets
         self.nodes: dict[str, list[Any]] = {
             key: []
             for key in (
@@ -64,7 +65,7 @@ class _Attributes:
         for key, entry in (
             ("target_treeids", tree),
             ("target_nodeids", number),
-            ("target_ids", 0),
+            ("target_ids", tree % self.targets),
             ("target_weights", value),
         ):
             self.nodes[key].append(entry)
@@ -91,9 +92,16 @@ def _size(node: dict[str, Any]) -> int:
 
 
 def ensemble_node(booster: lightgbm.Booster, source: str, output: str) -> onnx.NodeProto:
-    """One node: rows (r, columns) named ``source`` in, summed leaf values (r, 1) named ``output`` out."""
-    attributes = _Attributes()
+    """One node: rows (r, columns) named ``source`` in, summed leaf values (r, classes) named ``output`` out; one class, but
+    for a booster of several, whose trees take turns."""
+    classes = booster.num_model_per_iteration()
+    attributes = _Attributes(classes)
     for tree, entry in enumerate(booster.dump_model()["tree_info"]):
         _add(attributes, tree, entry["tree_structure"])
-    every: dict[str, Any] = {"n_targets": 1, "aggregate_function": "SUM", "post_transform": "NONE", **attributes.nodes}
+    every: dict[str, Any] = {
+        "n_targets": classes,
+        "aggregate_function": "SUM",
+        "post_transform": "NONE",
+        **attributes.nodes,
+    }
     return helper.make_node("TreeEnsembleRegressor", [source], [output], name=output, domain="ai.onnx.ml", **every)

@@ -16,7 +16,12 @@ from endcast.errors import InputError
 def train(
     log: LogArgument,
     out: Annotated[Path, typer.Option("--out", metavar="BUNDLE", help="The folder to write.")],
-    model: Annotated[str, typer.Option("--model", metavar="M", help="The model family.")] = "lightgbm",
+    model: Annotated[
+        str, typer.Option("--model", metavar="M", help="The model family; auto takes the best.")
+    ] = "lightgbm",
+    budget: Annotated[
+        float | None, typer.Option("--budget", metavar="µS", help="What auto may spend on a landmark, microseconds.")
+    ] = None,
     split: Annotated[
         str, typer.Option("--split", help="last:SHARE keeps the last share for evaluation; all keeps nothing.")
     ] = "last:0.3",
@@ -64,6 +69,7 @@ def train(
         options=_options(option or []),
         device=device,
         checkpoint=checkpoint,
+        budget_us=budget,
     )
     if out.exists() and not force:
         raise InputError("--out", f"{out} exists already", hint="Choose another folder, or replace it with --force")
