@@ -14,17 +14,19 @@ from starlette.types import ASGIApp
 
 import endcast
 from endcast.forecaster import Forecaster
+from endcast.serving.auth import key_guard
 from endcast.serving.bundles import BundleHolder, Loaded
 from endcast.serving.context import Context
 from endcast.serving.endpoints import refuse
+from endcast.serving.logs import request_logging
 from endcast.serving.metrics import Metrics
 from endcast.serving.openapi import openapi_document
-from endcast.serving.problems import ServiceError, internal
+from endcast.serving.problems import ServiceError
 from endcast.serving.route_list import ROUTE_MODULES
 from endcast.serving.settings import Settings
 
 #: What every call goes through, outermost first; each wraps an ASGI app for one service.
-MIDDLEWARE: tuple[Callable[[ASGIApp, Context], ASGIApp], ...] = ()
+MIDDLEWARE: tuple[Callable[[ASGIApp, Context], ASGIApp], ...] = (request_logging,)
 
 
 def create_app(settings: Settings, forecaster: Forecaster, manifest: Mapping[str, Any] | None = None) -> FastAPI:
@@ -45,6 +47,7 @@ def build_app(context: Context) -> FastAPI:
     app = FastAPI(title="endcast", version=endcast.__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.openapi = openapi_document  # type: ignore[method-assign]
     app.state.context = context
+    context.guards.append(key_guard(context.settings))
     for module in ROUTE_MODULES:
         app.router.routes += module.routes(context)
     for wrap in reversed(MIDDLEWARE):  # the last one that is added is the outermost
@@ -60,8 +63,4 @@ def _shape_errors(app: FastAPI, context: Context) -> None:
         refused = ServiceError(error.status_code, code, str(error.detail).lower())
         return refuse(refused, context.metrics, error.headers)
 
-    async def failed(_request: Request, _error: Exception) -> Response:
-        return refuse(internal(), context.metrics)  # starlette raises the error again, so that the server logs it
-
     app.add_exception_handler(HTTPException, no_such_route)
-    app.add_exception_handler(Exception, failed)

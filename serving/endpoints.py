@@ -58,17 +58,24 @@ def json_route(context: Context, method: str, path: str, endpoint: Endpoint, *, 
 
     async def timed(request: Request) -> Response:
         started = time.perf_counter()
+        status = 500  # of what is no ServiceError: the logging middleware answers it
+        try:
+            response = await answered(request)
+            status = response.status_code
+            return response
+        finally:
+            metrics.seconds.labels(path, status).observe(time.perf_counter() - started)
+
+    async def answered(request: Request) -> Response:
         try:
             for guard in context.guards:
                 guard(request, access)
             given = await endpoint(request)
-            response = Response(given.body, given.status, media_type=JSON)
+            return Response(given.body, given.status, media_type=JSON)
         except ServiceError as error:
-            response = refuse(error, metrics)
+            return refuse(error, metrics)
         except ClientDisconnect:
-            response = Response(status_code=400)  # nobody reads it
-        metrics.seconds.labels(path, response.status_code).observe(time.perf_counter() - started)
-        return response
+            return Response(status_code=400)  # nobody reads it
 
     return Route(path, timed, methods=[method])
 
@@ -76,7 +83,8 @@ def json_route(context: Context, method: str, path: str, endpoint: Endpoint, *, 
 def refuse(error: ServiceError, metrics: Metrics, headers: Mapping[str, str] | None = None) -> Response:
     """The response for an error, counted."""
     metrics.errors.labels(error.code).inc()
-    return Response(error.body(), status_code=error.status, media_type=JSON, headers=dict(headers or {}))
+    told = {**error.headers, **(headers or {})}
+    return Response(error.body(), status_code=error.status, media_type=JSON, headers=told)
 
 
 async def read_body(request: Request, limit: int) -> bytes:

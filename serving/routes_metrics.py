@@ -9,7 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from endcast.serving.context import Context
+from endcast.serving.context import Access, Context
+from endcast.serving.endpoints import refuse
+from endcast.serving.problems import ServiceError
 
 TYPES: tuple[type, ...] = ()
 _SUMMARY = "Metrics in Prometheus' text format."
@@ -27,7 +29,14 @@ PATHS: dict[str, Any] = {
 def routes(context: Context) -> list[Route]:
     """The route."""
 
-    async def exposition(_request: Request) -> Response:
+    access = Access.OPEN if context.settings.public_metrics else Access.CALL
+
+    async def exposition(request: Request) -> Response:
+        try:
+            for guard in context.guards:
+                guard(request, access)
+        except ServiceError as error:
+            return refuse(error, context.metrics)
         loaded = context.bundles.current
         return Response(context.metrics.exposition(loaded.id, loaded.state_version), media_type=CONTENT_TYPE_LATEST)
 
