@@ -117,6 +117,26 @@ GOLDEN: dict[str, tuple[bytes, list[tuple[int | None, int, str]]]] = {
         ),
         [(9, 5, "length"), (2, 3, "stop")],
     ),
+    "outcomes": (
+        _lines(
+            {
+                "outcome_log": 1,
+                "key": "r:a",
+                "at": 1700000009.5,
+                "outcome": {"output_tokens": 7, "end": "stop", "finished": 1700000009.25},
+                "request": {"request_id": "a", "arrival": 1700000000.5, "prompt_tokens": 30, "prefix_blocks": [1, 2]},
+                "served": {"bundle": "sha256:x", "entered": 0},
+            },
+            {
+                "outcome_log": 1,
+                "key": "f:f-1",
+                "at": 1700000010.5,
+                "outcome": {"output_tokens": 4, "end": "length", "finished": 1700000010.25},
+                "request": {"arrival": 1700000001.5, "max_tokens": 4, "parameters": {"n": 1}},
+            },
+        ),
+        [(30, 7, "stop"), (None, 4, "length")],
+    ),
 }
 
 
@@ -245,7 +265,7 @@ _JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize("format", ["mooncake", "generic", "conversations", "openai"])
+@pytest.mark.parametrize("format", ["mooncake", "generic", "conversations", "openai", "outcomes"])
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_json_logs_with_any_values_never_raise_anything_but_a_trace_error(
