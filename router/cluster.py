@@ -181,6 +181,12 @@ class ClusterState:
             raise InputError("forecasts", "the policy does not use any")
         self.book.refresh(slots, forecasts)
 
+    def recounted(self, slots: IntArray, prompt: IntArray) -> None:
+        """Engines told how many tokens the prompts (k,) of what runs in ``slots`` (k,), distinct, really have."""
+        self.slots.recount(slots, prompt)
+        if self.book is not None:
+            self.book.started(slots)  # load curves are made anew
+
     def accept(self, worker: int, accepting: bool) -> None:
         """Whether new requests may go to ``worker``; what runs there goes on."""
         self.accepting[worker] = accepting

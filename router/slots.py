@@ -59,6 +59,11 @@ class Slots:
             np.add.at(self.load, worker, generated)
         return taken
 
+    def recount(self, slots: IntArray, prompt: IntArray) -> None:
+        """What runs in these slots (k,), distinct, turned out to have prompts of so many tokens (k,)."""
+        np.add.at(self.load, self.worker[slots], prompt - self.entries[PROMPT, slots])
+        self.entries[PROMPT, slots] = prompt
+
     def take_out(self, slots: IntArray) -> tuple[IntArray, IntArray]:
         """Stop what runs in these slots (k,): entries (6, k), and tokens generated (k,)."""
         entries, generated = self.entries[:, slots], self.generated[slots]

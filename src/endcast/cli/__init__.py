@@ -25,6 +25,7 @@ COMMANDS = (
     LazyCommand("forecast", "endcast.cli.forecast:forecast", "Forecast when one generation will end."),
     LazyCommand("serve", "endcast.cli.serve:serve", "Serve a bundle's forecasts over HTTP."),
     LazyCommand("simulate", "endcast.cli.simulate:simulate", "Play a log with each routing policy and compare them."),
+    LazyCommand("route", "endcast.cli.route:route", "Route OpenAI requests to the engines of a fleet."),
 )
 
 

@@ -1,0 +1,1 @@
+"""The router in front of real engines: an OpenAI-compatible gateway around the cluster core (``docs/gateway.md``)."""

@@ -1,0 +1,142 @@
+"""What a response says, told to the books as it passes: tokens, text, ends; and usage taken out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from endcast.router.gateway.body import Body
+from endcast.router.gateway.dispatch import Dispatcher
+from endcast.router.gateway.events import EventSplitter, data_of
+from endcast.router.gateway.frames import (
+    DONE,
+    Choice,
+    bears_token,
+    count,
+    read_frame,
+    read_whole,
+    text_of,
+    usage_of,
+    without_usage,
+)
+from endcast.router.gateway.tickets import Ticket
+from endcast.types import EndReason
+
+#: How an engine's ``finish_reason`` reads; any other is a natural end (a tool call, a content filter).
+_ENDS = {"length": EndReason.LENGTH, "abort": EndReason.ABORT, "error": EndReason.ERROR}
+#: An engine's marker that a generation goes on elsewhere: no end, so its length is censored there.
+_RECOMPUTED = "recomputed"
+
+
+class Account:
+    """One response. ``strips``: usage was asked for on the router's behalf, and the client does not get it."""
+
+    def __init__(
+        self,
+        ticket: Ticket,
+        dispatcher: Dispatcher,
+        body: Body,
+        *,
+        strips: bool,
+        keeps_text: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self._ticket, self._dispatcher, self._body = ticket, dispatcher, body
+        self._core = dispatcher.core
+        self._strips, self._clock = strips, clock
+        self._reads = getattr(self._core.desk, "reads", False)
+        self._keeps_text = keeps_text
+        self._splitter = EventSplitter()
+        self.ends: dict[int, EndReason] = {}  #: of answers that ended
+        self.texts: dict[int, list[str]] = {}  #: of answers, where kept
+        self.tokens: dict[int, int] = {}  #: of answers, as well as they are known
+        self.prompt_tokens: int | None = None  #: as the engine told
+        self.total_tokens: int | None = None  #: of all answers, as the engine told at the end
+        self.first_token_s: float | None = None
+        self.done = False  #: ``[DONE]`` came
+        self.failed = False  #: the engine told of an error
+
+    def feed(self, data: bytes) -> bytes:
+        """The events that ``data`` completes, as the client gets them; what is incomplete is kept back."""
+        events = self._splitter.feed(data)
+        if len(events) == 1:
+            return self._take(events[0])
+        return b"".join([self._take(event) for event in events])
+
+    def rest(self) -> bytes:
+        """What is left of a stream that has come to its own end, for the client."""
+        rest = self._splitter.rest
+        return self._take(rest) if rest else b""
+
+    def whole(self, data: bytes) -> None:
+        """An answer that was not streamed."""
+        answer = read_whole(data)
+        if answer is None:
+            return
+        self.done = True
+        self.failed = answer.error is not None
+        for choice in answer.choices or ():
+            self._end(choice)
+        if answer.usage is not None:
+            self.prompt_tokens, self.total_tokens = (
+                count(answer.usage.prompt_tokens),
+                count(answer.usage.completion_tokens),
+            )
+
+    def _take(self, event: bytes) -> bytes:
+        """Account for an event: its bytes as the client gets them."""
+        data = data_of(event)
+        if data == DONE:
+            self.done = True
+            return event
+        frame = read_frame(data) if data else None
+        if frame is None:
+            return event
+        if frame.error is not None:
+            self.failed = True
+        usage = usage_of(frame)
+        tokens = None
+        if usage is not None:
+            prompt, tokens = count(usage.prompt_tokens), count(usage.completion_tokens)
+            if prompt is not None and self.prompt_tokens is None:
+                self.prompt_tokens = prompt
+                self._core.on_prompt(self._ticket, prompt)
+        if not frame.choices:
+            if usage is None or frame.choices is None:
+                return event
+            self.total_tokens = tokens
+            return b"" if self._strips and not self._body.wants_usage else event
+        for choice in frame.choices:
+            self._go_on(choice, tokens)
+        return event if usage is None or not self._strips else without_usage(event, frame)
+
+    def _go_on(self, choice: Choice, told: int | None) -> None:
+        answer = choice.index if type(choice.index) is int else 0
+        tokens = self.tokens.get(answer, 0)
+        now = told if told is not None else tokens + bears_token(choice)
+        if now > tokens:
+            self.tokens[answer] = now
+            now_s = self._clock()
+            if self.first_token_s is None:
+                self.first_token_s = now_s
+            if self._core.on_tokens(self._ticket, now, now_s, answer):
+                self._dispatcher.stepped()
+        if self._keeps_text or (self._reads and answer == 0):
+            self._text(answer, text_of(choice))
+        if choice.finish_reason is not None:
+            self._end(choice)
+            self._core.on_answer_end(self._ticket, answer)
+
+    def _text(self, answer: int, text: str) -> None:
+        if not text:
+            return
+        if self._keeps_text:
+            self.texts.setdefault(answer, []).append(text)
+        if self._reads and answer == 0:
+            self._core.on_text(self._ticket, text)
+
+    def _end(self, choice: Choice) -> None:
+        answer = choice.index if type(choice.index) is int else 0
+        if choice.finish_reason is None:
+            return
+        end = _ENDS.get(str(choice.finish_reason), EndReason.STOP)
+        self.ends[answer] = EndReason.UNFINISHED if choice.stop_reason == _RECOMPUTED else end

@@ -1,0 +1,170 @@
+"""Who waits for a place, and when rounds run: the asyncio side of a pool's ``RoutingCore``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+from endcast.router.gateway.config import Limits
+from endcast.router.gateway.core import RoutingCore
+from endcast.router.gateway.forecasting import Threaded
+from endcast.router.gateway.tickets import Intake, Phase, Ticket
+from endcast.types import EndReason
+
+#: Share of a step, and seconds, that a round waits after an end for other ends of the same step.
+_GATHER_STEPS, _GATHER_S = 0.25, 0.005
+
+
+class NotServed(Exception):
+    """A request that the router itself turns away: HTTP status, a code and words for the client, seconds to wait."""
+
+    def __init__(self, status: int, code: str, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.retry_after_s = status, code, message, retry_after_s
+
+
+class Dispatcher:
+    """One pool: requests enter with ``enter``, get their worker by ``place``, and leave by ``leave``."""
+
+    def __init__(self, core: RoutingCore, limits: Limits) -> None:
+        self.core = core
+        self.turned_away: dict[str, int] = {"queue_full": 0, "wait_exceeded": 0, "no_worker": 0, "shed": 0}
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._futures: dict[Ticket, asyncio.Future[int]] = {}
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._timer_s = 0.0
+        self._down_since: float | None = None
+        self._down = 0
+        self._up = [True] * len(core.workers)
+        if isinstance(core.desk, Threaded):
+            core.desk.wake = self._wake_from_thread
+
+    # ---- requests
+
+    def enter(self, intake: Intake) -> Ticket:
+        """A new request; ``NotServed`` 429 where too many wait already."""
+        if self.core.waiting >= self._limits.max_waiting:
+            self.turned_away["queue_full"] += 1
+            raise NotServed(429, "queue_full", "too many requests wait for a slot", self._retry_after())
+        return self.core.open(intake)
+
+    async def place(self, ticket: Ticket) -> int:
+        """The worker for a request that waits; ``NotServed`` 503 where there is none in time."""
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._futures[ticket] = future
+        self.wake()
+        if self._down_since is not None:
+            self._loop.call_later(self._limits.no_worker_wait_s, self._all_down)
+        timer = self._loop.call_later(self._limits.max_wait_s, self._give_up, ticket, "wait_exceeded")
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            self._futures.pop(ticket, None)
+
+    def again(self, ticket: Ticket) -> None:
+        """Its worker failed before it answered: ``place`` it anew."""
+        self.core.again(ticket)
+        self._freed()
+
+    def leave(self, ticket: Ticket, end: EndReason, output_tokens: int) -> None:
+        """The request is over, however; ``output_tokens`` of its first answer."""
+        self.core.on_end(ticket, end, output_tokens=output_tokens, finished_s=time.time())
+        self._freed()
+
+    def stepped(self) -> None:
+        """A decode step began: time for a round if anything waits."""
+        if self.core.waiting:
+            self.wake()
+
+    # ---- workers
+
+    def accept(self, worker: int, accepting: bool) -> None:
+        """Whether ``worker`` may be given requests."""
+        if self._up[worker] == accepting:
+            return
+        self._up[worker] = accepting
+        self.core.accept(worker, accepting)
+        self._down += 1 if not accepting else -1
+        if self._down < len(self._up):
+            self._down_since = None
+            self.wake()
+        elif self._down_since is None:
+            self._down_since = self._loop.time()
+            self._loop.call_later(self._limits.no_worker_wait_s, self._all_down)
+
+    @property
+    def up(self) -> int:
+        """Workers that may be given requests."""
+        return len(self._up) - self._down
+
+    def is_up(self, worker: int) -> bool:
+        """Whether ``worker`` may be given requests."""
+        return self._up[worker]
+
+    # ---- rounds
+
+    def wake(self, after_s: float = 0.0) -> None:
+        """Run a round soon, at the latest in ``after_s``."""
+        when = self._loop.time() + after_s
+        if self._timer is not None:
+            if when >= self._timer_s:
+                return
+            self._timer.cancel()
+        self._timer_s = when if after_s else 0.0
+        self._timer = self._loop.call_later(after_s, self._round) if after_s else self._loop.call_soon(self._round)
+
+    def _wake_from_thread(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self.wake)
+
+    def _round(self) -> None:
+        self._timer = None
+        core = self.core
+        for ticket in core.decide(self._loop.time()):
+            future = self._futures.get(ticket)
+            if future is None or future.done():
+                continue
+            if ticket.phase is Phase.REFUSED:
+                self._refuse(future, "shed")
+            else:
+                future.set_result(ticket.worker)
+        if isinstance(core.desk, Threaded) and core.desk.due_s is not None:
+            self.wake(max(core.desk.due_s - time.monotonic(), 0.0) + 1e-4)
+
+    def _freed(self) -> None:
+        if self.core.waiting:
+            step = self.core.beats.step_s
+            self.wake(0.0 if step is None else min(_GATHER_STEPS * step, _GATHER_S))
+        elif self.core.desk is not None:
+            self.wake(_GATHER_S)  # so that the forecaster learns of the end
+
+    def _give_up(self, ticket: Ticket, why: str) -> None:
+        future = self._futures.get(ticket)
+        if future is not None and not future.done():
+            self._refuse(future, why)
+
+    def _all_down(self) -> None:
+        """No worker has been up for as long as requests may wait for one."""
+        since = self._down_since
+        if since is None or self._loop.time() < since + self._limits.no_worker_wait_s - 1e-3:
+            return
+        for future in list(self._futures.values()):
+            if not future.done():
+                self._refuse(future, "no_worker")
+
+    def _refuse(self, future: asyncio.Future[int], why: str) -> None:
+        self.turned_away[why] += 1
+        message = {
+            "wait_exceeded": "no slot became free in time",
+            "no_worker": "no engine is reachable",
+            "shed": "the fleet is overloaded",
+        }[why]
+        future.set_exception(NotServed(503, why, message, self._retry_after()))
+
+    def _retry_after(self) -> float:
+        """Seconds after which another try makes sense: about what the queue needs to move on by a slot."""
+        step = self.core.beats.step_s or 0.0
+        return max(1.0, min(60.0, 100.0 * step))

@@ -1,0 +1,64 @@
+"""Server-sent events out of a stream of bytes that may be cut anywhere: inside a character, inside a line end.
+
+An event ends with an empty line; lines end with LF, CRLF or CR. The bytes of the events returned, in order, followed by
+``rest`` are the bytes that were fed: nothing is changed, added or lost.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_LINE = re.compile(rb"\r\n|\n|\r")
+
+
+class EventSplitter:
+    """Feed it what came from the network; it gives back whole events, with the empty lines that end them."""
+
+    __slots__ = ("_parts", "_tail")
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._tail = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The events that ``data`` completes. Time is linear in the bytes fed, also for an event in many pieces."""
+        if not self._parts and b"\r" not in data and data.endswith(b"\n\n") and not data.startswith(b"\n"):
+            if data.count(b"\n\n") == 1:
+                return [data]
+            return [part + b"\n\n" for part in data[:-2].split(b"\n\n")]
+        # An end may be cut: look again at the last bytes of what came before.
+        edge = self._tail + data
+        if self._parts and _BLANK_LINE.search(edge) is None:
+            self._keep(data)
+            return []
+        whole = b"".join((*self._parts, data))
+        self._parts, self._tail = [], b""
+        events, start = [], 0
+        for end in _BLANK_LINE.finditer(whole):
+            events.append(whole[start : end.end()])
+            start = end.end()
+        self._keep(whole[start:])
+        return events
+
+    @property
+    def rest(self) -> bytes:
+        """What has come of an event that is not complete."""
+        return b"".join(self._parts)
+
+    def _keep(self, data: bytes) -> None:
+        if data:
+            self._parts.append(data)
+            self._tail = (self._tail + data)[-3:]
+
+
+def data_of(event: bytes) -> bytes:
+    """The data of an event: its ``data`` lines joined by LF; empty where it has none (a comment)."""
+    if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
+        return event[6:-2]
+    lines = []
+    for line in _LINE.split(event):
+        name, _, value = line.partition(b":")
+        if name.removeprefix(b"\xef\xbb\xbf") == b"data":
+            lines.append(value.removeprefix(b" "))
+    return b"\n".join(lines)

@@ -1,0 +1,319 @@
+"""One request's life: waiting, attempts, the response, and how it ended. Everything is given back in one ``finally``."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import aiohttp
+from aiohttp import web
+
+from endcast.router.gateway.account import Account
+from endcast.router.gateway.answers import error_answer, error_frames
+from endcast.router.gateway.body import Body, asking_for_usage, parameters_of, prompt_of
+from endcast.router.gateway.config import Worker
+from endcast.router.gateway.dispatch import NotServed
+from endcast.router.gateway.headers import for_client, for_engine
+from endcast.router.gateway.pools import PoolAtWork
+from endcast.router.gateway.tickets import Intake, Ticket
+from endcast.router.gateway.upstream import UpstreamError
+from endcast.router.gateway.watch import Watched
+from endcast.router.length_class import supposed_tokens
+from endcast.survival import NO_CAP, next_forecast_id
+from endcast.types import EndReason, Request
+
+if TYPE_CHECKING:
+    from endcast.router.gateway.gateway import Gateway
+
+#: Answers that say that this worker cannot serve now; tried elsewhere.
+_UNAVAILABLE = frozenset((502, 503, 504))
+_EVENT_STREAM = "text/event-stream"
+
+
+def _streams(response: aiohttp.ClientResponse) -> bool:
+    return response.headers.get("Content-Type", "").startswith(_EVENT_STREAM)
+
+
+class _Empty(ConnectionError):
+    """A stream that ended before it began."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a request went, for the log and the metrics. Times are Unix seconds, durations from arrival."""
+
+    arrival_s: float
+    status: int = 0
+    end: EndReason = EndReason.ERROR
+    problem: str = ""  #: what went wrong, if anything did
+    attempts: int = 0
+    worker: str = ""
+    wait_s: float = 0.0
+    ttft_s: float | None = None
+    duration_s: float = 0.0
+    failed_on: list[str] = field(default_factory=list)
+
+
+class Exchange:
+    """A call to ``/v1/completions`` or ``/v1/chat/completions``."""
+
+    def __init__(
+        self, gateway: Gateway, pool: PoolAtWork, http: web.BaseRequest, body: Body, tenant: str | None
+    ) -> None:
+        self._gateway, self._pool, self._http, self._body, self._tenant = gateway, pool, http, body, tenant
+        self._clock = gateway.clock
+        self._began_s = self._clock()
+        self._id = next_forecast_id("r")
+        self._outcome = Outcome(time.time())
+        self._sent = asking_for_usage(body) if pool.config.usage_options else body.raw
+        self._account: Account | None = None
+        self._response: aiohttp.ClientResponse | None = None
+        self._writing = False
+
+    async def run(self) -> web.StreamResponse:
+        """The answer; ``NotServed`` where the router turns it away. The books are clean when it returns."""
+        task: asyncio.Task[object] | None = asyncio.current_task()
+        assert task is not None
+        outcome, dispatcher = self._outcome, self._pool.dispatcher
+        ticket = dispatcher.enter(self._intake())
+        watched = Watched(task, math.inf, self._began_s)
+        self._gateway.watch.add(watched)
+        try:
+            return await self._attempts(ticket, watched)
+        except NotServed as refusal:
+            outcome.status, outcome.problem = refusal.status, refusal.code
+            raise
+        except asyncio.CancelledError:
+            if watched.overdue:
+                task.uncancel()
+                outcome.status, outcome.problem = 504, "first_byte_timeout"
+                self._gateway.failed(self._pool.workers[ticket.worker].url)
+                return error_answer(504, outcome.problem, "the engine did not answer in time")
+            outcome.end, outcome.problem = EndReason.ABORT, "client_left"
+            raise
+        except _ClientLeft:
+            outcome.end, outcome.problem = EndReason.ABORT, "client_left"
+            raise ConnectionResetError("the client left") from None
+        finally:
+            self._gateway.watch.remove(watched)
+            if self._response is not None:
+                self._response.close()  # aborts it in the engine, unless it was read to its end
+            outcome.duration_s = self._clock() - self._began_s
+            outcome.wait_s = max((ticket.placed_s or self._clock()) - self._began_s, 0.0)
+            self._finish(ticket)
+
+    def _intake(self) -> Intake:
+        body, pool = self._body, self._pool
+        prompt = body.estimated_prompt if body.exact_prompt else pool.prompt_sizes.corrected(body.estimated_prompt)
+        tokens = min(prompt, pool.largest_prompt)
+        flags = pool.config.policy == "length_bucket"
+        return Intake(
+            prompt_tokens=tokens,
+            width=body.choices,
+            max_tokens=NO_CAP if body.max_tokens is None else body.max_tokens,
+            tenant=pool.tenant_number(self._tenant),
+            weight=2.0 ** -min(max(body.priority, -10.0), 10.0),
+            supposed=supposed_tokens(parameters_of(body)) if flags else 0,
+            request=None if pool.desk is None else self._request(tokens),
+        )
+
+    def _request(self, prompt_tokens: int) -> Request:
+        """The request as forecasters see it."""
+        body = self._body
+        prompt, messages = prompt_of(body)
+        return Request(
+            request_id=self._id,
+            arrival_s=self._outcome.arrival_s,
+            prompt_tokens=prompt_tokens,
+            prompt=prompt,
+            messages=messages,
+            model=body.model,
+            tenant=self._tenant,
+            max_tokens=body.max_tokens,
+            context_limit=self._pool.config.context_limit,
+            parameters=parameters_of(body),
+        )
+
+    # ---- attempts
+
+    async def _attempts(self, ticket: Ticket, watched: Watched) -> web.StreamResponse:
+        outcome, limits = self._outcome, self._gateway.config.limits
+        for attempt in range(limits.retries + 1):
+            worker = self._pool.workers[await self._pool.dispatcher.place(ticket)]
+            outcome.attempts, outcome.worker = attempt + 1, worker.name
+            watched.alive_s, watched.patience_s = self._clock(), limits.first_byte_timeout_s
+            found = await self._call(worker, last=attempt == limits.retries)
+            if found is not None:
+                outcome.problem = ""
+                response, data = found
+                if _streams(response):
+                    return await self._stream(ticket, watched, response, data)
+                return self._whole(ticket, response, data)
+            watched.patience_s = math.inf
+            outcome.failed_on.append(worker.name)
+            self._drop_response()
+            if attempt < limits.retries:
+                self._pool.dispatcher.again(ticket)
+        outcome.status = 502
+        return error_answer(502, "engine_failed", "the engine failed before it answered")
+
+    async def _call(self, worker: Worker, *, last: bool) -> tuple[aiohttp.ClientResponse, bytes] | None:
+        """The worker's response, with its first bytes if it streams, else its whole body; ``None`` if it failed."""
+        gateway = self._gateway
+        headers = for_engine(
+            self._http.headers,
+            request_id=self._id,
+            rank=worker.rank,
+            engine_key=self._pool.config.engine_key,
+            drop=gateway.not_for_engines,
+        )
+        try:
+            response = await gateway.engines.call("POST", worker.url + self._http.path_qs, headers, self._sent)
+            self._response = response
+            if response.status in _UNAVAILABLE and not last:
+                self._outcome.problem = f"the engine answered {response.status}"
+                gateway.failed(worker.url)
+                return None
+            data = await (response.content.readany() if _streams(response) else response.read())
+            if not data and response.status == 200:
+                raise _Empty("the engine answered with nothing")
+        except UpstreamError as error:
+            self._outcome.problem = f"{type(error).__name__}: {error}"
+            gateway.failed(worker.url, reset=not isinstance(error, aiohttp.ClientConnectorError | TimeoutError))
+            return None
+        gateway.served(worker.url)
+        return response, data
+
+    def _drop_response(self) -> None:
+        if self._response is not None:
+            self._response.close()
+            self._response = None
+
+    def _account_for(self, ticket: Ticket) -> Account:
+        self._account = Account(
+            ticket,
+            self._pool.dispatcher,
+            self._body,
+            strips=self._sent is not self._body.raw,
+            keeps_text=self._gateway.config.log.outputs,
+            clock=self._clock,
+        )
+        return self._account
+
+    def _whole(self, ticket: Ticket, response: aiohttp.ClientResponse, data: bytes) -> web.Response:
+        outcome, account = self._outcome, self._account_for(ticket)
+        outcome.status = response.status
+        if response.status == 200:
+            account.whole(data)
+            outcome.ttft_s = self._clock() - self._began_s
+            outcome.end = EndReason.ERROR if account.failed else account.ends.get(0, EndReason.ERROR)
+        return web.Response(
+            status=response.status, reason=response.reason, headers=for_client(response.headers), body=data
+        )
+
+    async def _stream(
+        self, ticket: Ticket, watched: Watched, response: aiohttp.ClientResponse, data: bytes
+    ) -> web.StreamResponse:
+        """Relay a stream whose first bytes are ``data``, until it or the client ends."""
+        outcome, account = self._outcome, self._account_for(ticket)
+        outcome.status = response.status
+        outcome.ttft_s = self._clock() - self._began_s
+        watched.patience_s = self._gateway.config.limits.inter_chunk_timeout_s
+        out = web.StreamResponse(status=response.status, reason=response.reason, headers=for_client(response.headers))
+        problem = ""
+        try:
+            await _to_client(out.prepare(self._http))
+            problem = await self._relay(out, account, watched, response, data)
+        except asyncio.CancelledError:
+            if not watched.overdue:
+                raise
+            watched.task.uncancel()
+            if self._writing:  # it is the client who does not go on
+                if self._http.transport is not None:
+                    self._http.transport.abort()
+                raise _ClientLeft from None
+            problem = "inter_chunk_timeout"
+        if not problem and response.status == 200 and not account.done and len(account.ends) < self._body.choices:
+            problem = "stream_cut"
+        outcome.problem = problem
+        if problem:
+            self._drop_response()
+            await _to_client(out.write(error_frames(502, problem, "the engine's stream broke off")))
+        elif response.status == 200 and not account.failed:
+            outcome.end = account.ends.get(0, EndReason.ERROR)
+        await _to_client(out.write_eof())
+        return out
+
+    async def _relay(
+        self, out: web.StreamResponse, account: Account, watched: Watched, response: aiohttp.ClientResponse, data: bytes
+    ) -> str:
+        """Pass events on as they come; what went wrong with the engine, if anything did."""
+        read, write, clock = response.content.readany, out.write, self._clock
+        while data:
+            send = account.feed(data)
+            if send:
+                self._writing = True
+                try:
+                    await write(send)
+                except ConnectionError as error:
+                    raise _ClientLeft from error
+                self._writing = False
+            watched.alive_s = clock()
+            try:
+                data = await read()
+            except UpstreamError:
+                return "stream_cut"
+        rest = account.rest()
+        if rest:
+            await _to_client(write(rest))
+        return ""
+
+    # ---- afterwards
+
+    def _finish(self, ticket: Ticket) -> None:
+        account, outcome, pool = self._account, self._outcome, self._pool
+        tokens = answer_tokens(account, self._body.choices)
+        pool.dispatcher.leave(ticket, outcome.end, tokens[0])
+        if account is not None and account.prompt_tokens is not None and not self._body.exact_prompt:
+            pool.prompt_sizes.learn(self._body.estimated_prompt, account.prompt_tokens)
+        self._gateway.metrics.finished(pool, outcome, sum(tokens))
+        if self._gateway.log is not None:
+            self._gateway.log.write(
+                outcome,
+                body=self._body,
+                ticket=ticket,
+                account=account,
+                tokens=tokens,
+                pool=pool,
+                request_id=self._id,
+                client_id=self._http.headers.get("X-Request-Id"),
+                tenant=self._tenant,
+            )
+
+
+def answer_tokens(account: Account | None, answers: int) -> list[int]:
+    """Output tokens of each answer, as well as the response told."""
+    if account is None:
+        return [0] * answers
+    tokens = [account.tokens.get(i, 0) for i in range(answers)]
+    total = account.total_tokens
+    if total is None or (any(tokens) and answers > 1):
+        return tokens
+    share, rest = divmod(total, answers)  # told together only
+    return [share + (i < rest) for i in range(answers)]
+
+
+class _ClientLeft(Exception):
+    """Writing to the client failed."""
+
+
+async def _to_client(writing: Awaitable[object]) -> None:
+    """Await ``writing`` to the client; ``_ClientLeft`` if it is gone."""
+    try:
+        await writing
+    except ConnectionError as error:
+        raise _ClientLeft from error

@@ -1,0 +1,109 @@
+"""Which workers may be given requests: probes, pauses after failures, re-admission. Books are never touched here.
+
+An address that failed (a refused connection, a 5xx before the first byte, a failed probe) is paused: it gets no requests for
+``pause_s``, twice as long after each further failure, and is let in again when a probe succeeds after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from endcast.router.gateway.config import Health
+
+Probe = Callable[[str], Awaitable[bool]]
+
+
+class Circuit:
+    """One address: ``failed`` and ``passed`` say what happened at which time; ``open`` whether it is paused."""
+
+    def __init__(self, settings: Health) -> None:
+        self._settings = settings
+        self.failures = 0  #: in a row
+        self.resets = 0  #: connections lost before an answer, in a row
+        self.total = 0
+        self.paused_until: float | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether it gets no requests."""
+        return self.paused_until is not None
+
+    def failed(self, now_s: float) -> None:
+        """It failed: paused, longer each time. Failures while it is paused already count once a pause."""
+        self.total += 1
+        if self.paused_until is not None and now_s < self.paused_until:
+            return
+        self.failures += 1
+        pause = self._settings.pause_s * 2.0 ** min(self.failures - 1, 30)
+        self.paused_until = now_s + min(pause, self._settings.longest_pause_s)
+
+    def reset(self, now_s: float) -> None:
+        """It closed a connection without an answer: once may be an old connection, twice in a row is a failure."""
+        self.resets += 1
+        if self.resets > 1:
+            self.failed(now_s)
+
+    def passed(self, now_s: float) -> None:
+        """A probe succeeded: let in again, if its pause is over."""
+        if self.paused_until is not None and now_s >= self.paused_until:
+            self.paused_until = None
+
+    def served(self) -> None:
+        """It answered a request well: earlier failures are forgotten."""
+        self.failures = self.resets = 0
+
+
+class HealthKeeper:
+    """Keeps a ``Circuit`` for each address, probes them all, and tells who may be given requests."""
+
+    def __init__(self, urls: set[str], settings: Health, probe: Probe, tell: Callable[[str, bool], None]) -> None:
+        """``tell(url, up)`` is called whenever that changes."""
+        self.circuits = {url: Circuit(settings) for url in urls}
+        self._settings, self._probe, self._tell = settings, probe, tell
+        self._tasks: list[asyncio.Task[None]] = []
+        self._nudges = {url: asyncio.Event() for url in urls}
+
+    def start(self) -> None:
+        """Begin to probe."""
+        self._tasks = [asyncio.create_task(self._watch(url), name=f"health of {url}") for url in self.circuits]
+
+    async def stop(self) -> None:
+        """Stop probing."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def failed(self, url: str, *, reset: bool = False) -> None:
+        """A call to ``url`` failed before its first byte; ``reset``: its connection was lost."""
+        circuit, now = self.circuits[url], asyncio.get_running_loop().time()
+        if reset:
+            circuit.reset(now)
+        else:
+            circuit.failed(now)
+        self._tell(url, not circuit.open)
+        self._nudges[url].set()
+
+    def served(self, url: str) -> None:
+        """A call to ``url`` was answered."""
+        self.circuits[url].served()
+
+    async def _watch(self, url: str) -> None:
+        circuit, nudge, loop = self.circuits[url], self._nudges[url], asyncio.get_running_loop()
+        while True:
+            nudge.clear()
+            ok = await self._probe(url)
+            if ok:
+                circuit.passed(loop.time())
+            else:
+                circuit.failed(loop.time())
+            self._tell(url, not circuit.open)
+            wait = self._settings.interval_s
+            if circuit.paused_until is not None:
+                wait = min(wait, max(circuit.paused_until - loop.time(), 0.01))
+            try:
+                await asyncio.wait_for(nudge.wait(), wait)
+            except TimeoutError:
+                continue
+            if circuit.paused_until is not None:
+                await asyncio.sleep(max(circuit.paused_until - loop.time(), 0.0))

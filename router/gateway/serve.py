@@ -1,0 +1,113 @@
+"""Listening, serving and draining: a gateway as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Self
+
+import uvloop
+from aiohttp import web
+
+from endcast.errors import EndcastError
+from endcast.router.gateway.config import Config, Listen
+from endcast.router.gateway.gateway import Gateway
+from endcast.router.gateway.pools import Forecasts
+
+#: Headers of clients may be this long in total, as engines allow.
+_HEADERS = 64 * 1024
+
+
+class Server:
+    """A gateway that listens; an async context manager. ``url`` says where."""
+
+    def __init__(self, gateway: Gateway, listen: Listen) -> None:
+        self.gateway = gateway
+        self._listen = listen
+        self._runner: web.ServerRunner | None = None
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        loop, limit = asyncio.get_running_loop(), self.gateway.config.limits.max_body_bytes
+
+        def make(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+            return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=limit)
+
+        server = web.Server(
+            self.gateway.handle,
+            request_factory=make,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=75.0,
+            max_line_size=_HEADERS,
+            max_field_size=_HEADERS,
+        )
+        self._runner = web.ServerRunner(server, access_log=None)
+        await self._runner.setup()
+        listening = _socket(self._listen)
+        tls = _tls(self._listen)
+        await web.SockSite(self._runner, listening, ssl_context=tls, backlog=2048).start()
+        host, port = listening.getsockname()[:2]
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        self.url = f"{'http' if tls is None else 'https'}://{f'[{shown}]' if ':' in shown else shown}:{port}"
+        await self.gateway.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self.gateway.__aexit__()
+
+    async def drain(self) -> None:
+        """Take no new requests, and wait for those that run, for ``drain_s`` at most."""
+        self.gateway.draining = True
+        assert self._runner is not None
+        for site in list(self._runner.sites):
+            await site.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.gateway.config.limits.drain_s):
+                while self.gateway.open_calls:
+                    await asyncio.sleep(0.02)
+
+
+def serve_until_stopped(config: Config, forecasts: Forecasts | None, tell: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; ``tell`` gets the address once it listens."""
+    uvloop.run(_serve(config, forecasts, tell))
+
+
+async def _serve(config: Config, forecasts: Forecasts | None, tell: Callable[[str], None]) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    async with Server(Gateway(config, forecasts=forecasts), config.listen) as server:
+        tell(server.url)
+        await stopped.wait()
+        await server.drain()
+
+
+def _socket(listen: Listen) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        return socket.create_server(address[:2], family=family, backlog=2048)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise EndcastError(
+            f"cannot listen on {listen.host} port {listen.port}: {why}", hint="listen.port = 0 takes a free port"
+        ) from None
+
+
+def _tls(listen: Listen) -> ssl.SSLContext | None:
+    if listen.tls_certificate is None or listen.tls_key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(listen.tls_certificate, listen.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise EndcastError(f"cannot use {listen.tls_certificate}: {error}", hint="Both files must be PEM") from None
+    return context

@@ -1,0 +1,67 @@
+"""Calls to engines. One session for all of them: connections are kept and shared, bodies are not decoded."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from endcast.router.gateway.config import Health, Limits
+
+#: What can go wrong with a connection to an engine.
+UpstreamError = (aiohttp.ClientError, ConnectionError, TimeoutError, OSError)
+_LINE = 64 * 1024
+
+
+class Engines:
+    """The way to the engines; an async context manager."""
+
+    def __init__(self, limits: Limits, health: Health) -> None:
+        self._health = health
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_timeout_s)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0, ttl_dns_cache=30),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            timeout=self._timeout,
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            read_bufsize=_LINE,
+            max_line_size=_LINE,
+            max_field_size=_LINE,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def call(
+        self, method: str, url: str, headers: CIMultiDict[str], body: bytes | None
+    ) -> aiohttp.ClientResponse:
+        """The response, its headers read; one of ``UpstreamError`` where there is none. ``url`` is taken as it is."""
+        return await self._session.request(
+            method, URL(url, encoded=True), headers=headers, data=body, allow_redirects=False
+        )
+
+    async def probe(self, url: str) -> bool:
+        """Whether the engine at ``url`` answers its health check; any answer but a 5xx counts."""
+        try:
+            async with asyncio.timeout(self._health.timeout_s):
+                async with self._session.get(url + self._health.path, allow_redirects=False) as response:
+                    await response.read()
+                    return response.status < 500
+        except UpstreamError:
+            return False
+
+    async def fetch(self, url: str, headers: CIMultiDict[str]) -> tuple[int, bytes]:
+        """Status and body of a small GET, within the health check's time."""
+        async with asyncio.timeout(self._health.timeout_s):
+            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+                return response.status, await response.read()

@@ -1,0 +1,58 @@
+"""``endcast route``: the OpenAI-compatible router in front of real engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from endcast.forecaster import Forecaster
+    from endcast.router.gateway.config import Pool
+
+COLD_START = "cold_start"
+
+
+def route(
+    config: Annotated[
+        Path, typer.Option("--config", metavar="FILE", help="The fleet, as docs/deploying.md describes it.")
+    ],
+    host: Annotated[str | None, typer.Option(help="Name or address to listen on, instead of the file's.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port to listen on, instead of the file's; 0 takes a free one."),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Read the file and the bundles it names, and stop.")] = False,
+) -> None:
+    """Route OpenAI requests to the engines of a fleet until stopped by Ctrl-C or SIGTERM."""
+    import msgspec
+
+    from endcast.cli.output import console
+    from endcast.router.gateway.config import read_config
+    from endcast.router.gateway.core import needs_forecasts
+    from endcast.router.gateway.serve import serve_until_stopped
+
+    settings = read_config(config)
+    told = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    settings = msgspec.structs.replace(settings, listen=msgspec.structs.replace(settings.listen, **told))
+    forecasters = {id(pool): forecasts_of(pool) for pool in settings.pools if needs_forecasts(pool)}
+    workers = sum(pool.size for pool in settings.pools)
+    if check:
+        console.print(f"{config}: {len(settings.pools)} pools, {workers} workers", soft_wrap=True, markup=False)
+        return
+
+    def tell(url: str) -> None:
+        console.print(f"routing to {workers} workers at {url}", soft_wrap=True, markup=False)
+
+    serve_until_stopped(settings, lambda pool: forecasters[id(pool)], tell)
+
+
+def forecasts_of(pool: Pool) -> tuple[Forecaster, Forecaster]:
+    """The pool's forecaster, and the prior that stands in for it; ``BundleError`` if a bundle must be refused."""
+    from endcast import cold_start, load_forecaster
+
+    prior = cold_start()
+    if pool.forecaster is None or pool.forecaster == COLD_START:
+        return cold_start(), prior
+    return load_forecaster(pool.forecaster), prior
