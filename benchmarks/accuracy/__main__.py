@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.accuracy.families import families
 from benchmarks.accuracy.measure import Section, ablation, accuracy, ceiling, over_time, text_ablation
 from benchmarks.accuracy.page import page
 from benchmarks.accuracy.routing import value
@@ -26,6 +27,7 @@ SECTIONS: dict[str, Section] = {
     "over_time": over_time,
     "ablation": ablation,
     "text_ablation": text_ablation,
+    "families": families,
     "value": value,
 }
 

@@ -140,6 +140,26 @@ def _ablation(section: Figures) -> str:
     return "\n".join(parts)
 
 
+def _families(section: Figures) -> str:
+    rows = [
+        [
+            name,
+            family,
+            *(f"{one['skill'][horizon]:.3f}" for horizon in ("16", "64", "128")),
+            f"{one['ece_64']:.3f}",
+            f"{one['c_index']:.3f}",
+            f"{one['mae_median']:.0f}",
+            f"{one['graph']:.1f}" + ("" if one["output_graph"] is None else f" + {one['output_graph']:.1f}"),
+            f"{one['bytes'] / 1e3:,.0f}",
+            f"{one['training_cpu_s']:.0f}",
+        ]
+        for name, found in _logs(section)
+        for family, one in found.items()
+    ]
+    titles = ["log", "family", "skill, H = 16", "H = 64", "H = 128", "ECE, H = 64", "C-index", "error of the median"]
+    return _table([*titles, "µs a landmark", "kB", "training, CPU s"], rows)
+
+
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.0%}".replace("%", " %")
 
@@ -209,6 +229,7 @@ TABLES: dict[str, tuple[str, Callable[[Figures], str]]] = {
     "over_time": ("over_time", _over_time),
     "ablation": ("ablation", _ablation),
     "text_ablation": ("text_ablation", _ablation),
+    "families": ("families", _families),
     "placement": ("value", _placement),
     "order": ("value", _order),
     "drain": ("value", _drain),
