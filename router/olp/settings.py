@@ -22,7 +22,8 @@ class OlpSettings:
     ``price_horizon`` decode steps that prices reach, ≥ 1; ``step_size`` η ≥ 0 (0: no prices); ``updates`` price updates
     in a row, ≥ 1, made each ``update_every`` ≥ 1 steps on ``batch`` ≥ 1 requests; ``share_prices`` one row of prices
     for all workers with as many slots and as much KV, else one for each worker; ``shed`` refuses arrivals whose reward
-    does not pay for what they take; ``fairness`` ≥ 0 how far a tenant's recent share lowers its requests (0: not at
+    does not pay for what they take; ``urgency`` μ ≥ 0 what a mean reward's worth of surplus counts beside a mean request's
+    KV of imbalance filled, where BR-H places (0: order decides only who is a candidate); ``fairness`` ≥ 0 how far a tenant's recent share lowers its requests (0: not at
     all), by no more than ``fairness_bound`` ≥ 1 times either way, with a memory of ``fairness_s`` seconds.
     """
 
@@ -42,6 +43,7 @@ class OlpSettings:
     batch: int = 32
     share_prices: bool = True
     shed: bool = False
+    urgency: float = 0.3
     fairness: float = 0.0
     fairness_bound: float = 4.0
     fairness_s: float = 300.0
@@ -51,7 +53,7 @@ class OlpSettings:
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= 100_000:
                 raise InputError(name, f"must be a whole number from 1 to 100000, not {value!r:.60}")
-        for name in (*_WEIGHTS, "step_size", "fairness"):
+        for name in (*_WEIGHTS, "step_size", "urgency", "fairness"):
             self._check(name, 0.0, inclusive=True)
         for name in (*_SECONDS, "fairness_s"):
             self._check(name, 0.0, inclusive=False)

@@ -23,5 +23,6 @@ POLICIES: Registry[Callable[[PolicySettings], Policy]] = Registry(
         ("br_0", f"{_HERE}.br_0:BrZero"),
         ("br_h", f"{_HERE}.br_h:BrH"),
         ("olp", f"{_HERE}.olp:Olp"),
+        ("olp_br_h", f"{_HERE}.olp_br_h:OlpBrH"),
     ),
 )

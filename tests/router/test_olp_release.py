@@ -103,7 +103,7 @@ def test_no_slot_stays_empty_while_something_fits(seed: int) -> None:
         view = some.state.view(some.now_s)
         some.state.apply(some.policy.decide(view, rng))
         view = some.state.view(some.now_s)
-        kept = some.policy._reserved[1]
+        kept = some.policy.queue.reserved[1]
         for g in range(3):
             if view.free[g] > 0 and g != kept:
                 assert not np.any(view.waiting_prompt + 1 <= view.room[g])
@@ -135,7 +135,7 @@ def test_a_large_prompt_past_its_bound_keeps_a_worker_until_it_has_drained() -> 
     for _ in range(30):
         two.arrive((20, 6), (20, 6))
         two.step()
-        reserved.append(two.policy._reserved)
+        reserved.append(two.policy.queue.reserved)
         if big in two.worker:
             break
     assert big in two.worker
@@ -160,7 +160,7 @@ def test_what_fits_no_worker_holds_nobody_up() -> None:
     one = fleet([2], capacity=[100], max_overtakes=0)
     one.arrive((500, 3), (10, 3), (10, 2))
     assert one.step() == [1, 2]
-    assert one.policy._reserved[1] == -1
+    assert one.policy.queue.reserved[1] == -1
 
 
 def test_unequal_workers_get_what_suits_them() -> None:

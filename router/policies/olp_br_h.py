@@ -1,0 +1,64 @@
+"""OLP orders, BR-H places: the highest surpluses compete for each slot by how well they balance (``docs/olp.md``)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from endcast.router.balance_route import discounts
+from endcast.router.olp.balance import release_balanced
+from endcast.router.olp.explain import Release, Scarcity
+from endcast.router.olp.queue import PricedQueue
+from endcast.router.policy import ClusterView, Decisions, PolicySettings
+from endcast.survival import IntArray
+
+_NONE: IntArray = np.zeros(0, dtype=np.int64)
+#: A mean reward of less than this leaves nothing to compare surpluses with.
+_LEAST_REWARD = 1e-300
+
+
+class OlpBrH:
+    """The N waiting requests with the highest surplus are the candidates; BR-H's window and their surplus choose.
+
+    Keeps prices and what it learned of the traffic from round to round: one object for one fleet.
+    """
+
+    needs_forecast = True
+    needs_prefix = False
+    immediate_dispatch = False
+
+    def __init__(self, settings: PolicySettings) -> None:
+        """Reads all of the settings."""
+        self.horizon = settings.horizon
+        self.queue = PricedQueue(settings)
+        self._settings = settings
+        self._weight = discounts(settings.horizon, settings.discount)
+        self._window = float(self._weight.sum())
+
+    def decide(self, view: ClusterView, rng: np.random.Generator) -> Decisions:
+        """Fill every free slot while anything that fits waits."""
+        if len(view.waiting) == 0:
+            return Decisions(_NONE, _NONE)
+        now = self.queue.look(view, rng)
+        window_tokens = self.queue.pricing.traffic.kv_unit * self._window
+        mean_reward = max(float(now.scores.reward.mean()), _LEAST_REWARD)
+        position, worker = release_balanced(
+            now.scores.surplus,
+            now.scores.row,
+            view,
+            rng.random(len(view.load)),
+            self._weight,
+            worth=self._settings.olp.urgency * window_tokens / mean_reward,
+            candidates=self._settings.candidates,
+            first=now.first,
+            max_overtakes=self._settings.max_overtakes,
+            kept=now.kept,
+        )
+        return self.queue.decisions(position, worker)
+
+    def explain(self, view: ClusterView, decisions: Decisions) -> tuple[Release, ...]:
+        """Why each placement of the last ``decide`` was made; to be asked before the decisions are carried out."""
+        return self.queue.explain(view, decisions)
+
+    def scarce(self) -> tuple[Scarcity, ...]:
+        """Which resources are scarce at the prices as they are, where and when, the dearest first."""
+        return self.queue.scarce()

@@ -1,0 +1,132 @@
+"""OLP orders, BR-H places: the mixed score against a plain reading of it, and its two ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from endcast.router.admission.gate import OPEN
+from endcast.router.balance_route import discounts, placement_gain
+from endcast.router.cluster import UNLIMITED
+from endcast.router.engine import RunRecord, play
+from endcast.router.figures import overtakings
+from endcast.router.forecasts import Oracle
+from endcast.router.olp.balance import _release_balanced
+from endcast.router.olp.settings import OlpSettings
+from endcast.router.policies import POLICIES
+from endcast.router.policy import PolicySettings
+from endcast.router.scale import default_step_time, mean_kv_per_slot, offered_rate, stretched
+from endcast.router.workload import Workload
+
+G, B, H = 4, 8, 6
+
+
+def plain_round(
+    surplus: np.ndarray, worth: float, load: np.ndarray, ahead: np.ndarray, overtaken: np.ndarray, free: np.ndarray,
+    weight: np.ndarray, candidates: int, max_overtakes: int,
+) -> list[tuple[int, int]]:  # fmt: skip
+    """The same in plain numpy: every score anew for every slot."""
+    load, free, overtaken, placed = load.copy(), free.copy(), overtaken.copy(), list[tuple[int, int]]()
+    left = list(range(surplus.shape[1]))
+    while left and free.any():
+        g = int(np.argmin(np.where(free > 0, load @ weight, np.inf)))
+        margin = load.max(axis=0) - load[g]
+        if overtaken[left[0]] >= max_overtakes:
+            j = left[0]
+        else:
+            short = sorted(left, key=lambda j: -surplus[0, j])[:candidates]
+            gains = [float(placement_gain(ahead[j], margin, len(free)) @ weight) for j in short]
+            j = short[int(np.argmax([f + worth * surplus[0, j] for f, j in zip(gains, short, strict=True)]))]
+        placed.append((j, g))
+        overtaken[[i for i in left if i < j]] += 1
+        left.remove(j)
+        free[g] -= 1
+        load[g] += ahead[j]
+    return placed
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), candidates=st.integers(1, 12), bound=st.integers(0, 12))
+def test_a_round_is_what_its_score_says(seed: int, candidates: int, bound: int) -> None:
+    rng = np.random.default_rng(seed)
+    waiting, weight = int(rng.integers(1, 20)), discounts(H, 0.9)
+    surplus, worth = rng.normal(size=(1, waiting)), float(rng.choice([0.0, 50.0, 5000.0]))
+    load, ahead = rng.uniform(0.0, 900.0, (G, H + 1)), rng.uniform(0.0, 400.0, (waiting, H + 1)).astype(np.float32)
+    overtaken, free = np.sort(rng.integers(0, 10, waiting))[::-1].copy(), rng.integers(0, 4, G)
+    position, worker = _release_balanced(
+        surplus, np.zeros(G, dtype=np.int64), worth, load, ahead, np.arange(waiting), overtaken, free, OPEN,
+        np.ones(G, dtype=np.bool_), rng.random(G), weight, candidates, 0, bound,
+    )  # fmt: skip
+    expected = plain_round(surplus, worth, load, ahead, overtaken, free, weight, candidates, bound)
+    assert list(zip(position.tolist(), worker.tolist(), strict=True)) == expected
+
+
+def workload(seed: int, count: int = 1000, utilization: float = 1.0) -> Workload:
+    rng = np.random.default_rng(seed)
+    prompt = np.maximum(rng.lognormal(6.0, 1.0, count), 1).astype(np.int64)
+    output = np.maximum(rng.lognormal(4.0, 1.0, count), 1).astype(np.int64)
+    kv = mean_kv_per_slot(prompt, output)
+    rate = offered_rate(
+        default_step_time(B, kv), utilization=utilization, workers=G, slots=B, kv_per_slot=kv, output=output
+    )
+    return Workload.from_arrays(
+        arrival_s=stretched(np.cumsum(rng.exponential(1.0, count)), rate), prompt=prompt, output=output
+    )
+
+
+def run(load: Workload, name: str, *, candidates: int = 64, max_overtakes: int = 10**6, **olp: float) -> RunRecord:
+    chosen = PolicySettings(
+        candidates=candidates,
+        max_overtakes=max_overtakes,
+        olp=OlpSettings(tail_scale_s=20.0, **olp),  # type: ignore[arg-type]
+    )
+    return play(
+        load,
+        POLICIES.get(name)(chosen),
+        slots=np.full(G, B),
+        capacity=np.full(G, UNLIMITED),
+        step_time=default_step_time(B, mean_kv_per_slot(load.prompt, load.output)),
+        forecasts=Oracle(load.output),
+        rng=np.random.default_rng(0),
+    )
+
+
+def efficiency(record: RunRecord) -> float:
+    """Seconds that perfect balance would have needed, over those taken."""
+    return float(record.sums[3] / record.sums[1])
+
+
+def test_it_is_better_than_either_alone() -> None:
+    """Where fleets cannot quite keep up: less mean E2E than the two, balanced as BR-H is; means over three logs."""
+    names, e2e, balanced = ("br_h", "olp", "olp_br_h"), {}, {}
+    loads = [workload(seed, utilization=1.05) for seed in range(3)]
+    for name in names:
+        records = [run(load, name) for load in loads]
+        e2e[name] = float(np.mean([np.mean(r.finish_s - r.arrival_s) for r in records]))
+        balanced[name] = float(np.mean([figures(r, kv_per_slot=1.0).efficiency for r in records]))
+    assert e2e["olp_br_h"] < 0.95 * min(e2e["br_h"], e2e["olp"])
+    assert balanced["olp_br_h"] > balanced["br_h"] - 0.01 > balanced["olp"]
+
+
+def test_urgency_trades_balance_for_order() -> None:
+    """At 0 the window alone chooses among the candidates; a large one is OLP's order, with its imbalance."""
+    loads = [workload(seed, utilization=1.05) for seed in range(2)]
+    found = [
+        np.mean([figures(run(load, "olp_br_h", urgency=u), kv_per_slot=1.0).efficiency for load in loads])
+        for u in (0.0, 1e6)
+    ]
+    assert found[0] > found[1] + 0.02
+
+
+def test_one_candidate_is_the_order_of_surplus() -> None:
+    load = workload(3, count=500)
+    one = run(load, "olp_br_h", candidates=1, w_latency=0.0, w_tail=1.0, step_size=0.0)
+    assert overtakings(one.admission_step).max() == 0
+
+
+@pytest.mark.parametrize("bound", [0, 16, 100])
+def test_overtaking_is_bounded(bound: int) -> None:
+    record = run(workload(2, count=600, utilization=1.2), "olp_br_h", max_overtakes=bound, w_tail=0.0)
+    assert overtakings(record.admission_step).max() <= bound + G * B
