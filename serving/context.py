@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
@@ -14,6 +15,9 @@ from endcast.serving.metrics import Metrics
 from endcast.serving.settings import Settings
 from endcast.survival import Forecast
 from endcast.types import Landmark
+
+if TYPE_CHECKING:
+    from endcast.serving.outcomes.service import OutcomeService
 
 
 class Access(StrEnum):
@@ -42,6 +46,7 @@ class Context:
     served: list[Served] = field(default_factory=list)
     guards: list[Guard] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
+    outcomes: OutcomeService | None = None  #: set by the routes of outcomes; its ``figures`` say what was measured
 
     def tell_served(self, forecasts: Sequence[Forecast], landmarks: Sequence[Landmark]) -> None:
         """Call the ``served`` hooks; forecasts of one call may come in several parts, all of one bundle and state."""

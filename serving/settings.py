@@ -89,6 +89,34 @@ class Settings:
         0.5,
         0.9,
     )
+    # outcomes
+    outcome_log: Annotated[
+        Path | None, Declared("folder that outcomes are kept in; without one they are not durable")
+    ] = None
+    outcome_texts: Annotated[bool, Declared("whether prompts and outputs are kept there as well")] = False
+    outcome_segment_bytes: Annotated[
+        int, Declared("bytes at which a file of it is closed", least=4_096, most=1 << 32)
+    ] = 64 << 20
+    outcome_segment_s: Annotated[float, Declared("seconds after which one is closed", least=1)] = 3_600.0
+    outcome_keep_bytes: Annotated[int, Declared("bytes of closed files that are kept", least=0)] = 8 << 30
+    outcome_keep_days: Annotated[float, Declared("days that they are kept; 0 for no limit", least=0)] = 0.0
+    outcome_replay: Annotated[
+        int, Declared("outcomes at least that a start, or a new bundle, learns from", least=0)
+    ] = 20_000
+    outcome_peers: Annotated[
+        bool, Declared("whether other processes, which share the log, serve forecasts as well")
+    ] = False
+    learn_from_outcomes: Annotated[bool, Declared("whether outcomes feed history and recalibration")] = True
+    recalibrate: Annotated[bool, Declared("whether outcomes correct hazards, besides being remembered")] = True
+    ledger_forecasts: Annotated[int, Declared("forecasts that wait for their outcome at most", least=0)] = 100_000
+    ledger_age_s: Annotated[float, Declared("seconds that they wait at most", least=1)] = 3_600.0
+    scored_per_s: Annotated[float, Declared("forecasts a second that calibration looks at, at most", least=0)] = 2_000.0
+    calibration_horizons: Annotated[
+        tuple[int, ...], Declared("windows in tokens whose calibration is measured", least=1, most=MAX_TOKENS)
+    ] = (16, 64, 128)
+    calibration_quantiles: Annotated[
+        tuple[float, ...], Declared("quantiles whose coverage is measured", above=0, below=1)
+    ] = (0.5, 0.9)
     # logs
     log_level: Annotated[
         str, Declared("least severe line that is logged", choices=("debug", "info", "warning", "error"))
