@@ -51,8 +51,6 @@ class Metrics:
         self.merged_calls = self._histogram(
             "endcast_merged_calls", "Calls that one evaluation of the model answered together.", _CALLS
         )
-        self.waiting_calls = self._gauge("endcast_waiting_calls", "Calls that wait for forecasts now.")
-        self.waiting_bytes = self._gauge("endcast_waiting_bytes", "Bytes of the bodies of those calls.")
         self.open_streams = self._gauge("endcast_open_streams", "Streams that are open now.")
         self.stream_bytes = self._gauge("endcast_stream_bytes", "Bytes that the texts of open streams hold.")
         self.streams_ended = self._counter(

@@ -29,6 +29,7 @@ PATHS: dict[str, Any] = {
 def routes(context: Context) -> list[Route]:
     """The route."""
 
+    context.metrics.read_outcomes(lambda: None if context.outcomes is None else context.outcomes.figures())
     access = Access.OPEN if context.settings.public_metrics else Access.CALL
 
     async def exposition(request: Request) -> Response:
