@@ -48,7 +48,7 @@ def test_the_bundle_tells_of_itself(make_service: Callable[..., Call]) -> None:
         ("GET", "/v1/forecasts", 405, "method_not_allowed"),
         ("POST", "/healthz", 405, "method_not_allowed"),
         ("GET", "/v2/forecasts", 404, "not_found"),
-        ("GET", "/", 404, "not_found"),
+        ("GET", "/v1", 404, "not_found"),
     ],
 )
 def test_errors_of_http_have_the_same_shape(service: Call, method: str, path: str, status: int, code: str) -> None:
