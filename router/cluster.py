@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from endcast.errors import InputError, SimulationError
+from endcast.router.admission.ends import EndRate
 from endcast.router.admission.gate import CLAIMED, LIMIT, OPEN, Gate, admitted, entry_fits, take_entry
 from endcast.router.admission.optimistic import Optimistic
 from endcast.router.admission.rule import AdmissionRule, Fleet
@@ -64,6 +65,7 @@ class ClusterState:
         self.preempted = Preempted(len(slots))
         self.bounded = int(capacity.min()) < UNLIMITED
         self._admission = Optimistic(0.0) if admission is None else admission
+        self._ends = EndRate()
         self.capacity = capacity.astype(np.int64)
         self.accepting: BoolArray = np.ones(len(slots), dtype=np.bool_)
         self.dispatched, self.steps, self.latest_s = 0, 0, 0.0
@@ -120,6 +122,9 @@ class ClusterState:
         However they ended; a slot that is empty already is passed over.
         """
         self.steps += 1
+        if self.bounded:
+            running = self.slots.request != NOTHING
+            self._ends.saw(int(tokens[running].sum()), int(running[ended].sum()))
         self._advance(tokens, ended)
 
     def _advance(self, tokens: IntArray, ended: IntArray) -> None:
@@ -217,7 +222,7 @@ class ClusterState:
             return OPEN
         waiting, head = self.pool.columns
         curves = None if self.book is None else self.book.curves
-        return self._admission.gate(Fleet(self.slots, self.capacity, waiting, head, curves))
+        return self._admission.gate(Fleet(self.slots, self.capacity, waiting, head, self._ends.tokens_per_end, curves))
 
     def _measure(self) -> Gate:
         gate = self.gate()

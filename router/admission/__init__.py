@@ -14,6 +14,7 @@ ADMISSION_RULES: Registry[Callable[..., AdmissionRule]] = Registry(
     "admission rule",
     (
         ("optimistic", f"{_HERE}.optimistic:Optimistic"),
+        ("headroom", f"{_HERE}.headroom:Headroom"),
         ("reserve_cap", f"{_HERE}.reserve_cap:ReserveCap"),
         ("forecast", f"{_HERE}.forecast_peak:ForecastPeak"),
     ),

@@ -15,7 +15,8 @@ request's expected end, i = E[R] − 1 rounded, and on the ladder 0, 1, 3, 7, �
 peak between expected ones. Two approximations remain: the quantile is that of K at each of these steps, not of their
 maximum, and ends are not independent where requests of one kind all run longer than forecast.
 
-A request costs O(steps looked at); a worker is laid out when it is first asked about in a round.
+What a step holds is added up when it is first asked about in a round, and a step at which everything would fit even if
+nothing ended is passed over. A request that does not fit mostly costs one step, one that does costs all of them.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ LADDER: IntArray = 2 ** np.arange(14) - 1
 
 #: Rows of ``Peaks.member``: a request's row in the book of forecasts, the KV tokens it holds, those of them generated.
 _ROW, _TOKENS, _GENERATED = range(3)
-#: Rows of ``Peaks.state``: members; steps looked at, or −1; the step at which something failed to fit last.
-_MEMBERS, _LOOKED, _TIGHT = range(3)
+#: Rows of ``Peaks.state``: members; their KV tokens; steps laid out, none, the ladder's or all; the one to look at first.
+_MEMBERS, _HELD, _LAID, _TIGHT = range(4)
+#: Variance of a step that was not added up yet.
+_UNKNOWN = -1.0
 
 
 class Curves(NamedTuple):
@@ -54,7 +57,7 @@ class Curves(NamedTuple):
 class Peaks(NamedTuple):
     """The look ahead of G workers with at most B requests each; ``looks``: whether there is one.
 
-    ``z`` standard deviations; ``member`` (3, G, B); ``state`` (3, G); ``time`` (G, T) steps, ``moments`` (2, G, T) mean
+    ``z`` standard deviations; ``member`` (3, G, B); ``state`` (4, G); ``time`` (G, T) steps, ``moments`` (2, G, T) mean
     and variance of K there.
     """
 
@@ -72,13 +75,13 @@ def no_peaks() -> Peaks:
     whole, real = np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0))
     curves = Curves(whole[0:0].ravel(), real, real.ravel(), real, real, np.zeros((3, 0), dtype=np.int64))
     members = np.zeros((3, 0, 0), dtype=np.int64)
-    return Peaks(False, 0.0, members, np.zeros((3, 0), dtype=np.int64), whole, np.zeros((2, 0, 0)), curves)
+    return Peaks(False, 0.0, members, np.zeros((4, 0), dtype=np.int64), whole, np.zeros((2, 0, 0)), curves)
 
 
 def peaks_of(start: IntArray, entries: IntArray, generated: IntArray, curves: Curves, z: float) -> Peaks:
     """The look ahead at what runs: slots of worker g are ``start[g] … start[g+1]``, ``entries`` (fields, S) in them."""
     workers, most = len(start) - 1, int(np.diff(start).max())
-    member, state = np.empty((3, workers, most), dtype=np.int64), np.zeros((3, workers), dtype=np.int64)
+    member, state = np.empty((3, workers, most), dtype=np.int64), np.zeros((4, workers), dtype=np.int64)
     _members(start, entries, generated, member, state)
     steps = len(LADDER) + most
     time, moments = np.empty((workers, steps), dtype=np.int64), np.empty((2, workers, steps))
@@ -88,14 +91,15 @@ def peaks_of(start: IntArray, entries: IntArray, generated: IntArray, curves: Cu
 @njit(cache=True)
 def _members(start: IntArray, entries: IntArray, generated: IntArray, member: IntArray, state: IntArray) -> None:
     for g in range(state.shape[1]):
-        count = 0
+        count, held = 0, 0
         for slot in range(start[g], start[g + 1]):
             if entries[REQUEST, slot] != NOTHING:
                 member[_ROW, g, count] = entries[ROW, slot]
                 member[_TOKENS, g, count] = entries[PROMPT, slot] + generated[slot]
                 member[_GENERATED, g, count] = generated[slot]
+                held += member[_TOKENS, g, count]
                 count += 1
-        state[_MEMBERS, g], state[_LOOKED, g], state[_TIGHT, g] = count, -1, 0
+        state[_MEMBERS, g], state[_HELD, g], state[_LAID, g], state[_TIGHT, g] = count, held, 0, 0
 
 
 @njit(cache=True)
@@ -147,16 +151,45 @@ def _moments_at(peaks: Peaks, g: int, ahead: int) -> tuple[float, float]:
 
 
 @njit(cache=True)
-def _look(peaks: Peaks, g: int) -> None:
-    """Lay out worker ``g``: the steps to look at, and the moments there."""
-    members, count = peaks.state[_MEMBERS, g], LADDER.shape[0]
-    peaks.time[g, :count] = LADDER
-    for m in range(members):
-        peaks.time[g, count] = _last_step(peaks.curves, peaks.member[_ROW, g, m], peaks.member[_GENERATED, g, m])
-        count += 1
-    for t in range(count):
-        peaks.moments[0, g, t], peaks.moments[1, g, t] = _moments_at(peaks, g, peaks.time[g, t])
-    peaks.state[_LOOKED, g] = count
+def _lay(peaks: Peaks, g: int, steps: int, time: int) -> int:
+    """One more step to look at on worker ``g``, which has ``steps`` of them: their number now."""
+    peaks.time[g, steps], peaks.moments[1, g, steps] = time, _UNKNOWN
+    return steps + 1
+
+
+@njit(cache=True)
+def _lay_ladder(peaks: Peaks, g: int, capacity: int, tokens: int) -> None:
+    """First the steps that cost nothing to find; to be looked at first the one by which, without an end, nothing fits."""
+    steps, growing = 0, peaks.state[_MEMBERS, g] + 1
+    room = capacity - peaks.state[_HELD, g] - tokens
+    for t in range(LADDER.shape[0]):
+        steps = _lay(peaks, g, steps, LADDER[t])
+        if LADDER[t] * growing <= room and t + 1 < LADDER.shape[0]:
+            peaks.state[_TIGHT, g] = t + 1
+    peaks.state[_LAID, g] = steps
+
+
+@njit(cache=True)
+def _lay_ends(peaks: Peaks, g: int) -> None:
+    """Then those just before expected ends."""
+    steps = peaks.state[_LAID, g]
+    for m in range(steps - LADDER.shape[0], peaks.state[_MEMBERS, g]):
+        steps = _lay(
+            peaks, g, steps, _last_step(peaks.curves, peaks.member[_ROW, g, m], peaks.member[_GENERATED, g, m])
+        )
+    peaks.state[_LAID, g] = steps
+
+
+@njit(cache=True)
+def _fits_at(peaks: Peaks, g: int, t: int, capacity: int, tokens: int, generated: int, row: int) -> bool:
+    """Whether it fits in step ``time[g, t]``, whose moments are added up unless they are known."""
+    ahead, state = peaks.time[g, t], peaks.state
+    if state[_HELD, g] + tokens + (state[_MEMBERS, g] + 1) * (ahead + 1) <= capacity:
+        return True  # even if nothing ended
+    if peaks.moments[1, g, t] == _UNKNOWN:
+        peaks.moments[0, g, t], peaks.moments[1, g, t] = _moments_at(peaks, g, ahead)
+    mean, variance = peaks.moments[0, g, t], peaks.moments[1, g, t]
+    return bool(_with_another(peaks, mean, variance, tokens, generated, row, ahead) <= capacity)
 
 
 @njit(cache=True)
@@ -175,15 +208,19 @@ def stays_below(peaks: Peaks, g: int, capacity: int, tokens: int, generated: int
 
     The step at which something did not fit before is looked at first: there most others do not fit either.
     """
-    if peaks.state[_LOOKED, g] < 0:
-        _look(peaks, g)
-    steps, tight = peaks.state[_LOOKED, g], peaks.state[_TIGHT, g]
-    for n in range(-1, steps):
-        t = tight if n < 0 else n
-        mean, variance = peaks.moments[0, g, t], peaks.moments[1, g, t]
-        if _with_another(peaks, mean, variance, tokens, generated, row, peaks.time[g, t]) > capacity:
-            peaks.state[_TIGHT, g] = t
-            return False
+    if peaks.state[_LAID, g] == 0:
+        _lay_ladder(peaks, g, capacity, tokens)
+    if not _fits_at(peaks, g, peaks.state[_TIGHT, g], capacity, tokens, generated, row):
+        return False
+    begin = 0
+    while begin < peaks.state[_LAID, g]:
+        steps = peaks.state[_LAID, g]
+        for t in range(begin, steps):
+            if not _fits_at(peaks, g, t, capacity, tokens, generated, row):
+                peaks.state[_TIGHT, g] = t
+                return False
+        begin = steps
+        _lay_ends(peaks, g)
     last = _last_step(peaks.curves, row, generated)
     mean, variance = _moments_at(peaks, g, last)
     return bool(_with_another(peaks, mean, variance, tokens, generated, row, last) <= capacity)
@@ -196,15 +233,11 @@ def add_to_peak(peaks: Peaks, g: int, tokens: int, generated: int, row: int) -> 
     peaks.member[_ROW, g, count], peaks.member[_TOKENS, g, count] = row, tokens
     peaks.member[_GENERATED, g, count] = generated
     peaks.state[_MEMBERS, g] = count + 1
-    if peaks.state[_LOOKED, g] < 0:
-        return
-    steps = peaks.state[_LOOKED, g]
-    for t in range(steps):
+    peaks.state[_HELD, g] += tokens
+    for t in range(peaks.state[_LAID, g]):
+        if peaks.moments[1, g, t] == _UNKNOWN:
+            continue
         ahead = peaks.time[g, t]
         p, held = _still_there(peaks.curves, row, generated, ahead), tokens + ahead + 1.0
         peaks.moments[0, g, t] += held * p
         peaks.moments[1, g, t] += held * held * p * (1.0 - p)
-    last = _last_step(peaks.curves, row, generated)
-    peaks.time[g, steps] = last
-    peaks.moments[0, g, steps], peaks.moments[1, g, steps] = _moments_at(peaks, g, last)
-    peaks.state[_LOOKED, g] = steps + 1

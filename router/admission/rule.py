@@ -21,12 +21,14 @@ from endcast.survival import FloatArray, IntArray
 @dataclass(frozen=True, eq=False)
 class Fleet:
     """What a rule reads: what runs in the ``slots``, ``capacity`` (G,) KV tokens, the pool's entries (fields, …) with the
-    oldest in column ``head``, and forecasts where the rule needs them. Not to be changed."""
+    oldest in column ``head``, tokens that the fleet lately generated for each end, and forecasts where the rule needs
+    them. Not to be changed."""
 
     slots: Slots
     capacity: IntArray
     waiting: IntArray
     head: int
+    tokens_per_end: float
     curves: Callable[[], Curves] | None = None
 
 

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from endcast.errors import InputError, SimulationError
 from endcast.router.admission import ADMISSION_RULES, admission_rule
+from endcast.router.admission.ends import EndRate
 from endcast.router.admission.forecast_peak import ForecastPeak
 from endcast.router.admission.gate import OPEN, Gate, fits, keep_for_oldest, take
+from endcast.router.admission.headroom import Headroom
 from endcast.router.admission.optimistic import Optimistic
 from endcast.router.admission.peak import Curves, Peaks, add_to_peak, peaks_of, stays_below
 from endcast.router.admission.reserve_cap import ReserveCap
@@ -71,6 +73,40 @@ def test_a_watermark_is_left_free_except_on_an_empty_worker() -> None:
     assert started(state_of(Optimistic(0.0), [50], [49])) == []
     assert started(state_of(Optimistic(0.5), [], [99, 0])) == [0]
     assert started(state_of(Optimistic(0.5), [], [100])) == []
+
+
+def test_tokens_per_end_count_what_still_runs() -> None:
+    """10 requests of 50 tokens beside one that goes on: 20 tokens a step, an end each 60 of them, in the long run."""
+    rate = EndRate()
+    assert rate.tokens_per_end == 500.0  # supposed before anything was seen
+    rate.saw(99, 0)
+    rate.saw(1, 1)
+    assert rate.tokens_per_end == pytest.approx((500.0 + 99.0 * (1 - 1 / 2000) + 1.0) / 2.0)
+    for _ in range(20_000):
+        rate.saw(60, 1)
+    assert rate.tokens_per_end == pytest.approx(60.0, rel=0.005)
+
+
+def test_headroom_is_what_lets_something_end() -> None:
+    """500 tokens an end are supposed at first: 500·ln 10 = 1,151.3 of 10,000 stay free. 8,848 may be used: 5,001 are."""
+    assert started(state_of(Headroom(0.1), [5000], [3847, 3846], capacity=10_000)) == [1]
+    assert started(state_of(Headroom(0.1), [], [9999, 0], capacity=10_000)) == [0]
+    assert started(state_of(Headroom(1e-9), [10], [39, 38], capacity=100)) == [1]  # half is kept free at most
+    state = state_of(Headroom(0.1), [5000, 0], [3846], capacity=10_000)
+    assert started(state) == []  # two run
+    state.stepped(np.ones(8, dtype=np.int64), np.flatnonzero(state.slots.entries[PROMPT] == 0)[:1])
+    assert state.slots.active.tolist() == [1]  # the first end, after 2 tokens: 251 tokens an end
+    assert started(state) == [0]
+
+
+def test_the_chance_of_running_out_is_the_one_accepted() -> None:
+    """Memory that is filled as far as the rule lets it, of requests that end with one chance in m a token."""
+    rng, per_end = np.random.default_rng(0), 200
+    for risk in (0.3, 0.1, 0.02):
+        for requests in (4, 32):
+            room = int(np.ceil(per_end * np.log(1.0 / risk)))
+            first_end = rng.geometric(1.0 / per_end, (40_000, requests)).min(axis=1)
+            assert np.mean(requests * first_end > room) == pytest.approx(risk, rel=0.15)
 
 
 def test_caps_are_reserved() -> None:
@@ -224,7 +260,10 @@ def test_without_bounds_everything_fits() -> None:
     assert isinstance(OPEN, Gate)
 
 
-@pytest.mark.parametrize("text", ["optimistic:x", "optimistic:-0.1", "forecast:0", "forecast:nan", "reserve_cap:inf"])
+@pytest.mark.parametrize(
+    "text",
+    ["optimistic:x", "optimistic:-0.1", "forecast:0", "forecast:nan", "reserve_cap:inf", "headroom:0", "headroom:1"],
+)
 def test_numbers_out_of_bounds_are_named(text: str) -> None:
     with pytest.raises(InputError, match="admission: "):
         admission_rule(text)
