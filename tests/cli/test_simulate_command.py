@@ -233,7 +233,7 @@ def test_a_report_is_announced(run: Run, log: Path, tmp_path: Path, monkeypatch:
         (["--forecast", "oracle,oracle"], 2, "--forecast: oracle is given twice"),
         (["--forecast", "none,none"], 2, "--forecast: none is given twice"),
         (["--kv-capacity", "1"], 1, "requests is larger than a worker of 1 KV tokens. The smallest needs "),
-        (["--admission", "hope"], 2, "unknown admission rule 'hope'. Known: optimistic, reserve_cap, forecast"),
+        (["--admission", "hope"], 2, "unknown admission rule 'hope'. Known: optimistic, headroom, reserve_cap, forecast"),
         (["--admission", "optimistic:lots"], 2, "admission: optimistic takes a number behind the colon, not 'lots'"),
         (["--admission", "optimistic:1"], 2, "admission: optimistic takes a share from 0 to below 1, not 1"),
         (["--admission", "forecast:1"], 2, "admission: forecast takes a quantile between 0 and 1, not 1"),

@@ -125,7 +125,7 @@ def test_rules_are_known_by_name() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown victim 'oldest'\. Known: newest, smallest_kv"):
         SimulationSettings(victim="oldest")
     with pytest.raises(
-        UnknownNameError, match=r"unknown admission rule 'hope'\. Known: optimistic, reserve_cap, forecast"
+        UnknownNameError, match=r"unknown admission rule 'hope'\. Known: optimistic, headroom, reserve_cap, forecast"
     ):
         SimulationSettings(admission="hope")
 
