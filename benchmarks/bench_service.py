@@ -14,6 +14,7 @@ import http.client
 import json
 import multiprocessing
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,14 +25,15 @@ import numpy as np
 from endcast import Forecaster
 from endcast.serving.app import create_app
 from endcast.serving.bundles import BundleHolder, Loaded
+from endcast.serving.codec import decode_call
 from endcast.serving.context import Context
 from endcast.serving.metrics import Metrics
 from endcast.serving.run import listen, serve_until_stopped
-from endcast.serving.service import ForecastService
+from endcast.serving.service import Made, Part, answer_of, forecast_together
 from endcast.serving.settings import Settings
 from endcast.testing import ConstantHazardForecaster
 
-LANDMARKS = 64
+LANDMARKS, BODIES = 64, 16
 OUTPUT = "1. First of all, look at the question as it was asked. " * 8
 
 
@@ -43,9 +45,9 @@ def make_forecaster(bundle: Path | None) -> Forecaster:
     return load_forecaster(bundle)
 
 
-def make_body() -> bytes:
+def make_body(seed: int = 0) -> bytes:
     """64 running requests of different age and size."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     requests = [
         {
             "request_id": f"r{i}",
@@ -80,13 +82,13 @@ def call(connection: http.client.HTTPConnection, body: bytes) -> None:
         raise RuntimeError(f"status {response.status}: {answer[:200]!r}")
 
 
-def batches_a_second(port: int, body: bytes, seconds: float) -> float:
+def batches_a_second(port: int, bodies: Sequence[bytes], seconds: float) -> float:
     """Two clients, each one call after the other, so that the server always has one to work on."""
 
     def one_client(_: int) -> int:
         connection, count = connect(port), 0
         while time.perf_counter() - started < seconds:
-            call(connection, body)
+            call(connection, bodies[count % len(bodies)])
             count += 1
         connection.close()
         return count
@@ -97,39 +99,72 @@ def batches_a_second(port: int, body: bytes, seconds: float) -> float:
 
 
 def latencies_ms(
-    connection: http.client.HTTPConnection, body: bytes, rate: float, seconds: float
+    connection: http.client.HTTPConnection, bodies: Sequence[bytes], rate: float, seconds: float
 ) -> np.ndarray[Any, Any]:
     """Milliseconds from when each call was due, with calls due at a constant ``rate`` a second."""
     out, started = [], time.perf_counter()
     for i in range(int(rate * seconds)):
         due = started + i / rate
         time.sleep(max(due - time.perf_counter(), 0.0))
-        call(connection, body)
+        call(connection, bodies[i % len(bodies)])
         out.append(1e3 * (time.perf_counter() - due))
     return np.array(out)
 
 
-def without_http(bundle: Path | None, body: bytes, seconds: float) -> None:
-    loaded = Loaded(make_forecaster(bundle))
-    service = ForecastService(Context(Settings(), Metrics(), BundleHolder(loaded)))
-    size = len(service.forecasts(body, loaded).body)
+def mean_ms(work: Callable[[bytes], object], bodies: Sequence[bytes], seconds: float) -> float:
+    """Milliseconds of CPU that ``work`` takes for one of ``bodies``."""
+    for body in bodies:
+        work(body)
     count, started = 0, time.process_time()
     while time.process_time() - started < seconds:
-        service.forecasts(body, loaded)
+        work(bodies[count % len(bodies)])
         count += 1
-    each = 1e3 * (time.process_time() - started) / count
-    print(f"without HTTP: {each:.2f} ms of CPU a batch ({len(body)} bytes in, {size} out)")
+    return 1e3 * (time.process_time() - started) / count
 
 
-def over_http(bundle: Path | None, body: bytes, seconds: float) -> None:
+def without_http(bundle: Path | None, bodies: Sequence[bytes], seconds: float) -> None:
+    """What a call costs, step by step: each figure is that of all steps up to it, less that of those before."""
+    loaded = Loaded(make_forecaster(bundle))
+    context = Context(Settings(), Metrics(), BundleHolder(loaded))
+
+    def whole(body: bytes) -> bytes:
+        call = decode_call(body, context.settings)
+        (made,) = forecast_together([Part(call, 0, LANDMARKS)], loaded, context)
+        assert isinstance(made, Made)
+        return answer_of([made], loaded.id, made.state_version)
+
+    each = seconds / 4
+    forecaster, steps = loaded.forecaster, {}
+    calls = {body: decode_call(body, context.settings) for body in bodies}
+    steps["decode"] = mean_ms(lambda body: decode_call(body, context.settings), bodies, each)
+    pipeline, graph = getattr(forecaster, "_pipeline", None), getattr(forecaster, "_graph", None)
+    forecast = mean_ms(lambda body: forecaster.forecast(calls[body].landmarks), bodies, each)
+    if pipeline is not None and graph is not None:
+        requests = {body: [landmark.request for landmark in call.landmarks] for body, call in calls.items()}
+        features = {body: pipeline.features(of) for body, of in requests.items()}
+        steps["features"] = mean_ms(lambda body: pipeline.features(requests[body]), bodies, each)
+        steps["model"] = mean_ms(lambda body: graph.hazards(features[body]), bodies, each)
+        steps["curves, ids"] = forecast - steps["features"] - steps["model"]
+    else:
+        steps["forecast"] = forecast
+    total = mean_ms(whole, bodies, each)
+    steps["figures, encode"] = total - steps["decode"] - forecast
+    sizes = f"{len(bodies[0])} bytes in, {len(whole(bodies[0]))} out"
+    print(f"without HTTP: {total:.2f} ms of CPU a batch ({sizes})")
+    for name, took in steps.items():
+        print(f"  {name}: {took:.2f} ms, {took / total:.0%}")
+
+
+def over_http(bundle: Path | None, bodies: Sequence[bytes], seconds: float) -> None:
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve_in_process, args=(bundle, theirs))
     process.start()
     port = ours.recv()
-    call(connect(port), body)  # the first call is slower
-    rate = batches_a_second(port, body, seconds)
+    for body in bodies:
+        call(connect(port), body)  # the first call is slower
+    rate = batches_a_second(port, bodies, seconds)
     connection = connect(port)
-    late = latencies_ms(connection, body, rate / 2, seconds)
+    late = latencies_ms(connection, bodies, rate / 2, seconds)
     p50, p99 = np.percentile(late, [50, 99])
     print(f"over HTTP: {rate:.0f} batches a second; at half that load p50 {p50:.2f} ms, p99 {p99:.2f} ms")
     connection.close()
@@ -142,9 +177,9 @@ def main() -> None:
     parser.add_argument("bundle", nargs="?", type=Path)
     parser.add_argument("--seconds", type=float, default=5.0)
     asked = parser.parse_args()
-    body = make_body()
-    without_http(asked.bundle, body, asked.seconds)
-    over_http(asked.bundle, body, asked.seconds)
+    bodies = [make_body(seed) for seed in range(BODIES)]
+    without_http(asked.bundle, bodies, asked.seconds)
+    over_http(asked.bundle, bodies, asked.seconds)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,18 @@ from typing import Any, TypeVar
 import msgspec
 
 from endcast.serving.problems import ServiceError, invalid_field, malformed
-from endcast.serving.schema import CALL_DECODER, ForecastRequest, KnownParameters
+from endcast.serving.schema import CALL_DECODER, REQUEST_DECODER, ForecastRequest, ForecastsCall, KnownParameters
 from endcast.serving.settings import Settings
+from endcast.serving.split_body import cut
 from endcast.types import Landmark, Request
 
+#: Most bytes of a long call beside its requests.
+LONGEST_SHELL = 64 * 1024
 Number = TypeVar("Number", int, float)
 Body = TypeVar("Body")
 
+_ANY_DECODER = msgspec.json.Decoder(msgspec.Raw)
+_LIST = re.compile(rb"\s*\[")
 _PATH = re.compile(r"^(?P<what>.*?)(?: - at `(?P<key>key in )?\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _NAMED = re.compile(r"^Object (?P<how>contains unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
 
@@ -41,10 +46,39 @@ def decode_call(body: bytes, settings: Settings) -> Call:
     """Decode and check a body; ``ServiceError`` 400 if it is no JSON, 422 with the field if it breaks a bound."""
     told = decode_body(body, CALL_DECODER)
     if len(told.requests) > settings.max_requests:
-        raise invalid_field("requests", f"must be at most {settings.max_requests}", "Send several batches")
+        raise _too_many(settings)
+    return _call(told, told.requests, settings)
+
+
+def decode_long_call(body: bytes, settings: Settings) -> Call:
+    """The same for a body of megabytes, in small steps between which other threads can run."""
+    parts = cut(body, settings.max_requests)
+    if isinstance(parts, int):
+        raise _too_many(settings)
+    if parts is None:
+        if _LIST.match(body):
+            raise invalid_field("body", "expected `object`, got `array`")
+        decode_body(body, _ANY_DECODER)  # if it is no JSON, it says so
+        raise invalid_field("requests", "must be given once, as a list, in an object, under a key without escapes")
+    if len(parts.shell) > LONGEST_SHELL:
+        raise invalid_field("body", f"must have at most {LONGEST_SHELL} bytes beside requests")
+    told = decode_body(parts.shell, CALL_DECODER)
+    requests = []
+    with memoryview(body) as whole:
+        for i, (start, stop) in enumerate(zip(parts.starts, parts.stops, strict=True)):
+            with whole[start:stop] as part:
+                requests.append(decode_body(part, REQUEST_DECODER, f"requests[{i}]"))
+    return _call(told, requests, settings)
+
+
+def _too_many(settings: Settings) -> ServiceError:
+    return invalid_field("requests", f"must be at most {settings.max_requests}", "Send several batches")
+
+
+def _call(told: ForecastsCall, requests: Sequence[ForecastRequest], settings: Settings) -> Call:
     return Call(
-        landmarks=tuple(landmark_of(request, f"requests[{i}]") for i, request in enumerate(told.requests)),
-        request_ids=tuple(request.request_id for request in told.requests),
+        landmarks=tuple(landmark_of(request, f"requests[{i}]") for i, request in enumerate(requests)),
+        request_ids=tuple(request.request_id for request in requests),
         horizons=_ascending(settings.default_horizons if told.horizons is None else told.horizons),
         quantiles=_ascending(settings.default_quantiles if told.quantiles is None else told.quantiles),
         curve=bool(told.curve),
@@ -55,21 +89,28 @@ def _ascending(values: Sequence[Number]) -> tuple[Number, ...]:
     return tuple(sorted(set(values)))
 
 
-def decode_body(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
-    """A body of a declared type; ``ServiceError`` 400 if it is no JSON, 422 with the field if it breaks a bound."""
+def decode_body(body: bytes | memoryview, decoder: msgspec.json.Decoder[Body], within: str = "") -> Body:
+    """A body of a declared type, or the part of one that ``within`` is the path of; ``ServiceError`` 400 if it is no JSON,
+    422 with the field if it breaks a bound."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _invalid(error, body) from None
+        refused = _invalid(error, bytes(body))
+        raise invalid_field(_joined(within, refused.field), refused.message, refused.hint) from None
     except msgspec.DecodeError as error:
-        path = _path_of_non_finite(body)
+        path = _path_of_non_finite(bytes(body))
         if path is not None:
-            raise invalid_field(path, "must be a finite number") from None
+            raise invalid_field(_joined(within, path), "must be a finite number") from None
         raise malformed(f"the body is no JSON: {error}") from None
     except UnicodeDecodeError:
         raise malformed("the body is no UTF-8") from None
     except RecursionError:
         raise malformed("the body is nested too deeply") from None
+
+
+def _joined(within: str, field: str | None) -> str:
+    inner = "" if field is None or field == "body" else field
+    return f"{within}.{inner}" if within and inner else within or inner or "body"
 
 
 def _invalid(error: msgspec.ValidationError, body: bytes) -> ServiceError:

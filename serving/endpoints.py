@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +16,23 @@ from starlette.routing import Route
 
 from endcast.serving.context import Access, Context
 from endcast.serving.metrics import Metrics
-from endcast.serving.problems import ServiceError, body_too_large, encoded_body
+from endcast.serving.problems import (
+    DEADLINE_HEADER,
+    ServiceError,
+    body_too_large,
+    encoded_body,
+    invalid_field,
+    other_content,
+    slow_body,
+)
 from endcast.serving.schema import ErrorReply
 
 JSON = "application/json"
+#: What bodies may say that they are; curl calls everything a form unless it is told otherwise.
+_JSON_KINDS = ("", "application/json", "text/json", "text/plain", "application/x-www-form-urlencoded")
+_CHARSETS = ("utf-8", "utf8", "us-ascii", "ascii")
+#: Seconds that a body may take to arrive.
+LONGEST_BODY_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -87,19 +102,47 @@ def refuse(error: ServiceError, metrics: Metrics, headers: Mapping[str, str] | N
     return Response(error.body(), status_code=error.status, media_type=JSON, headers=told)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body; ``ServiceError`` 413 as soon as it is known to be larger than ``limit`` bytes, 415 if compressed."""
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise encoded_body()
+async def read_body(request: Request, limit: int, seconds: float = LONGEST_BODY_S) -> bytes:
+    """The body; ``ServiceError`` 413 as soon as it is known to be larger than ``limit`` bytes, 415 if it is compressed or
+    says that it is no JSON, 408 if it has not arrived after ``seconds``."""
+    _check_content(request)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > limit:
         raise body_too_large(limit)
-    parts = bytearray()
-    async for part in request.stream():
-        parts += part
-        if len(parts) > limit:
-            raise body_too_large(limit)
-    return bytes(parts)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise body_too_large(limit)
+                parts.append(part)
+    except TimeoutError:
+        raise slow_body(seconds) from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _check_content(request: Request) -> None:
+    if request.headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
+        raise encoded_body()
+    told = request.headers.get("content-type")
+    if told is None:
+        return
+    kind, *parameters = (part.strip().lower() for part in told.split(";"))
+    charsets = [value.partition("=")[2].strip('"') for value in parameters if value.startswith("charset=")]
+    if not (kind in _JSON_KINDS or kind.endswith("+json")) or any(name not in _CHARSETS for name in charsets):
+        raise other_content()
+
+
+def deadline_of(request: Request) -> float:
+    """When the caller stops waiting, as a time of ``time.monotonic``; infinite if it says nothing."""
+    told = request.headers.get(DEADLINE_HEADER)
+    if told is None:
+        return math.inf
+    if not (told.isascii() and told.isdecimal() and len(told) <= 8 and int(told) > 0):
+        raise invalid_field(DEADLINE_HEADER, "must be a whole number of milliseconds from 1 to 99999999")
+    return time.monotonic() + int(told) / 1_000
 
 
 def json_of(schema: type) -> dict[str, Any]:

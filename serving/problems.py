@@ -11,6 +11,8 @@ from endcast.serving.schema import ErrorDetail, ErrorReply
 
 #: A field's name in a reply is cut to this many characters: the name of an unknown one is the client's.
 SHOWN_CHARACTERS = 120
+#: Milliseconds that the caller waits for its answer at most.
+DEADLINE_HEADER = "endcast-deadline-ms"
 
 
 class ServiceError(EndcastError):
@@ -55,7 +57,41 @@ def body_too_large(limit: int) -> ServiceError:
 
 def encoded_body() -> ServiceError:
     """415."""
-    return ServiceError(415, "encoded_body", "the body is compressed", hint="Send it as it is")
+    return ServiceError(
+        415, "encoded_body", "the body is compressed", field="content-encoding", hint="Send it as it is"
+    )
+
+
+def other_content() -> ServiceError:
+    """415."""
+    return ServiceError(
+        415, "other_content", "the body must be JSON in UTF-8", field="content-type", hint="Send application/json"
+    )
+
+
+def slow_body(seconds: float) -> ServiceError:
+    """408; the connection is closed, since the rest of the body may still come."""
+    return ServiceError(
+        408, "slow_body", f"the body did not arrive within {seconds:g} seconds", headers={"connection": "close"}
+    )
+
+
+def deadline_passed() -> ServiceError:
+    """504."""
+    return ServiceError(
+        504, "deadline_passed", "the call's own deadline passed before its forecasts were made", field=DEADLINE_HEADER
+    )
+
+
+def busy(retry_after_s: int) -> ServiceError:
+    """429."""
+    return ServiceError(
+        429,
+        "busy",
+        "more calls are waiting than the service takes",
+        hint="Call again after 'retry-after' seconds",
+        headers={"retry-after": str(retry_after_s)},
+    )
 
 
 def unauthenticated() -> ServiceError:

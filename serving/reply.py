@@ -7,13 +7,15 @@ made so to the last bit, which sums of floating-point numbers do not keep by the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from itertools import pairwise
+from typing import cast
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from endcast.errors import BundleError
+from endcast.serving.reply_kernel import MOST_CHARACTERS, figures, write_curves
 from endcast.serving.schema import Curve, ForecastReply, ForecastsReply
 from endcast.survival import FloatArray, Forecast, IntArray, SurvivalBatch
 
@@ -21,9 +23,9 @@ from endcast.survival import FloatArray, Forecast, IntArray, SurvivalBatch
 CURVE_TOKENS: IntArray = np.unique(
     np.concatenate([np.arange(129), np.round(128 * 2 ** (np.arange(41) / 4)).astype(np.int64)])
 )
-#: The same for every reply, so it is encoded once.
-_CURVE_TOKENS_JSON = cast(list[int], msgspec.Raw(msgspec.json.encode(CURVE_TOKENS.tolist())))
-_CURVE_DECIMALS = 7
+#: What is the same in every curve, encoded once.
+_CURVE_HEAD = b'{"further_tokens":' + msgspec.json.encode(CURVE_TOKENS.tolist()) + b',"survival":['
+_CURVE_END = b"]}"
 
 
 def forecast_replies(
@@ -35,10 +37,15 @@ def forecast_replies(
     curve: bool,
 ) -> list[ForecastReply]:
     """One reply a forecast, in order; horizons and quantiles ascend. ``BundleError`` if a figure is not finite."""
+    groups = list(_by_batch(forecasts))
+    if len(groups) == 1:  # all were made together, as those of one call are
+        return _replies(forecasts, request_ids, groups[0][1], horizons, quantiles, curve)
     replies: dict[int, ForecastReply] = {}
-    for index, batch in _by_batch(forecasts):
-        figures = _Figures(batch, horizons, quantiles, curve=curve)
-        replies.update((i, figures.reply(row, forecasts[i], request_ids[i])) for row, i in enumerate(index))
+    for index, batch in groups:
+        part = _replies(
+            [forecasts[i] for i in index], [request_ids[i] for i in index], batch, horizons, quantiles, curve
+        )
+        replies.update(zip(index, part, strict=True))
     return [replies[i] for i in range(len(forecasts))]
 
 
@@ -59,55 +66,64 @@ def forecasts_reply(
 
 
 def _by_batch(forecasts: Sequence[Forecast]) -> Iterator[tuple[list[int], SurvivalBatch]]:
-    """Forecasts that were made together (those of one call are), and their rows of that batch."""
+    """Forecasts that were made together, in order, and their rows of that batch."""
     together: dict[int, list[int]] = {}
     for i, forecast in enumerate(forecasts):
         together.setdefault(id(forecast.batch), []).append(i)
     for index in together.values():
-        rows = np.array([forecasts[i].row for i in index])
-        yield index, forecasts[index[0]].batch.take(rows)
+        batch, rows = forecasts[index[0]].batch, [forecasts[i].row for i in index]
+        yield index, batch if rows == list(range(len(batch))) else batch.take(np.array(rows))
 
 
-class _Figures:
-    """All that a reply tells of a batch, as lists with one entry a forecast."""
-
-    def __init__(
-        self, batch: SurvivalBatch, horizons: Sequence[int], quantiles: Sequence[float], *, curve: bool
-    ) -> None:
-        windows = np.asarray(horizons, dtype=np.int64)[:, None]
-        self.horizons = [str(h) for h in horizons]
-        self.quantiles = [str(q) for q in quantiles]
-        self.p_end = _rows(np.maximum.accumulate(1.0 - batch.survival_at(windows)))
-        self.within = _rows(np.maximum.accumulate(batch.within(windows)))
-        self.remaining = _rows(batch.expected_remaining)
-        reached = [batch.quantile(q) for q in quantiles]
-        self.reached = _rows(np.maximum.accumulate(np.reshape(reached, (len(quantiles), len(batch)))))
-        self.curves = _rows(_curves(batch)) if curve else None
-
-    def reply(self, row: int, forecast: Forecast, request_id: str | None) -> ForecastReply:
-        """The reply for one row of the batch."""
-        return ForecastReply(
+def _replies(
+    forecasts: Sequence[Forecast],
+    request_ids: Sequence[str | None],
+    batch: SurvivalBatch,
+    horizons: Sequence[int],
+    quantiles: Sequence[float],
+    curve: bool,
+) -> list[ForecastReply]:
+    """Replies for forecasts that are the rows of ``batch``."""
+    n = len(batch)
+    p_end, within = np.empty((n, len(horizons))), np.empty((n, len(horizons)))
+    remaining, reached = np.empty(n), np.empty((n, len(quantiles)))
+    curves = np.empty((n, len(CURVE_TOKENS) if curve else 0))
+    table = batch.table
+    figures(
+        p_end, within, remaining, reached, curves,
+        table.edges, table.log_survival, table.log_tail, table.widths,
+        table.interval_of, batch.row, batch.position, batch.cap,
+        np.array(horizons, dtype=np.int64), np.array(quantiles, dtype=np.float64), CURVE_TOKENS,
+    )  # fmt: skip
+    np.exp(curves, out=curves)
+    if not all(np.isfinite(part).all() for part in (p_end, within, remaining, reached, curves)):
+        raise BundleError("the bundle gave a forecast that is not a finite number")
+    by_horizon, by_quantile = [str(h) for h in horizons], [str(q) for q in quantiles]
+    columns = (p_end.tolist(), within.tolist(), remaining.tolist(), reached.tolist())
+    texts = _curve_texts(curves) if curve else [UNSET] * n
+    return [
+        ForecastReply(
             forecast_id=forecast.forecast_id,
             request_id=request_id,
-            p_end=dict(zip(self.horizons, self.p_end[row], strict=True)),
-            expected_within=dict(zip(self.horizons, self.within[row], strict=True)),
-            expected_remaining=self.remaining[row],
-            expected_output_tokens=forecast.generated_tokens + self.remaining[row],
-            quantiles=dict(zip(self.quantiles, self.reached[row], strict=True)),
-            known=dict(forecast.known),
-            curve=UNSET if self.curves is None else Curve(further_tokens=_CURVE_TOKENS_JSON, survival=self.curves[row]),
+            p_end=dict(zip(by_horizon, ends, strict=True)),
+            expected_within=dict(zip(by_horizon, inside, strict=True)),
+            expected_remaining=rest,
+            expected_output_tokens=forecast.generated_tokens + rest,
+            quantiles=dict(zip(by_quantile, at, strict=True)),
+            known=cast(dict[str, bool], forecast.known),
+            curve=text,
         )
+        for forecast, request_id, ends, inside, rest, at, text in zip(
+            forecasts, request_ids, *columns, texts, strict=True
+        )
+    ]
 
 
-def _curves(batch: SurvivalBatch) -> FloatArray:
-    """(len(CURVE_TOKENS), n), non-increasing along the first axis."""
-    survival: FloatArray = np.minimum.accumulate(batch.survival_at(CURVE_TOKENS[:, None]))
-    return survival.round(_CURVE_DECIMALS)
-
-
-def _rows(figures: FloatArray) -> list[Any]:
-    """(k, n) as n lists of k numbers, (n,) as n numbers; every one finite."""
-    if not np.isfinite(figures).all():
-        raise BundleError("the bundle gave a forecast that is not a finite number")
-    rows: list[Any] = figures.T.tolist()
-    return rows
+def _curve_texts(curves: FloatArray) -> Sequence[Curve | UnsetType]:
+    """Curves (n, C) as encoded ``Curve`` objects."""
+    text, ends = np.empty(curves.size * MOST_CHARACTERS, dtype=np.uint8), np.empty(len(curves) + 1, dtype=np.int64)
+    write_curves(text, ends, np.clip(curves, 0.0, 1.0))
+    whole, at = text[: ends[-1]].tobytes(), ends.tolist()
+    return [
+        cast(Curve, msgspec.Raw(b"".join((_CURVE_HEAD, whole[start:stop], _CURVE_END)))) for start, stop in pairwise(at)
+    ]

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+import time
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Gauge
 from starlette.requests import Request
 from starlette.routing import Route
 
+from endcast.serving.batching import Batcher
 from endcast.serving.context import Context
-from endcast.serving.endpoints import Answer, json_of, json_route, read_body, refusals
+from endcast.serving.endpoints import Answer, deadline_of, json_of, json_route, read_body, refusals
+from endcast.serving.problems import DEADLINE_HEADER, busy
 from endcast.serving.schema import ForecastsCall, ForecastsReply, KnownParameters
-from endcast.serving.service import ForecastService
 
 TYPES: tuple[type, ...] = (ForecastsCall, ForecastsReply, KnownParameters)
 _REFUSALS = {
     "400": "The body is no JSON.",
     "413": "The body is too large.",
-    "415": "The body is compressed.",
+    "408": "The body did not arrive in time.",
+    "415": "The body is compressed, or says that it is no JSON.",
     "422": "A field is not what it has to be; `field` names it.",
+    "429": "Too many calls wait; `retry-after` says when to call again.",
     "500": "The service failed.",
+    "504": "The call's own deadline passed.",
 }
 _EXAMPLE = {
     "horizons": [16, 64],
@@ -40,12 +42,22 @@ _EXAMPLE = {
 }
 
 
+_DEADLINE = {
+    "name": DEADLINE_HEADER,
+    "in": "header",
+    "required": False,
+    "description": "Milliseconds that the caller waits for its answer at most.",
+    "schema": {"type": "integer", "minimum": 1, "maximum": 99_999_999},
+}
+
+
 def _operation() -> dict[str, Any]:
     body = json_of(ForecastsCall)
     body["application/json"]["example"] = _EXAMPLE
     return {
         "operationId": "forecasts",
         "summary": "Forecast when generations will end; nothing is kept of the call.",
+        "parameters": [_DEADLINE],
         "requestBody": {"required": True, "content": body},
         "responses": {
             "200": {"description": "The forecasts.", "content": json_of(ForecastsReply)},
@@ -58,24 +70,26 @@ PATHS: dict[str, Any] = {"/v1/forecasts": {"post": _operation()}}
 
 
 def routes(context: Context) -> list[Route]:
-    """The route, and the thread that large calls are worked on in."""
-    service = ForecastService(context)
-    settings = context.settings
-    worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forecasts")
-
-    @asynccontextmanager
-    async def life() -> AsyncIterator[None]:
-        yield
-        worker.shutdown()
-
-    context.lives.append(life)
+    """The route, and the thread that long calls are worked on in."""
+    settings, batcher = context.settings, Batcher(context)
+    context.lives.append(batcher.life)
+    watch_queue(batcher, context.metrics.registry)
 
     async def forecasts(request: Request) -> Answer:
-        body = await read_body(request, settings.max_body_bytes)
-        loaded = context.bundles.current
-        async with loaded.turns.turn():
-            if len(body) <= settings.inline_body_bytes:
-                return service.forecasts(body, loaded)
-            return await asyncio.get_running_loop().run_in_executor(worker, service.forecasts, body, loaded)
+        deadline = deadline_of(request)
+        if batcher.full:
+            raise busy(batcher.retry_after_s)
+        seconds = min(settings.body_timeout_s, max(deadline - time.monotonic(), 0.0))
+        body = await read_body(request, settings.max_body_bytes, seconds)
+        return Answer(await batcher.answer(body, deadline))
 
     return [json_route(context, "POST", "/v1/forecasts", forecasts)]
+
+
+def watch_queue(batcher: Batcher, registry: CollectorRegistry) -> None:
+    """Metrics of the calls that wait."""
+    for name, about, read in (
+        ("endcast_waiting_calls", "Calls that wait for forecasts or are being answered.", lambda: batcher.calls),
+        ("endcast_waiting_bytes", "Bytes of their bodies.", lambda: batcher.bytes),
+    ):
+        Gauge(name, about, registry=registry).set_function(read)

@@ -165,3 +165,4 @@ class ErrorReply(Struct, frozen=True, kw_only=True):
 
 
 CALL_DECODER = msgspec.json.Decoder(ForecastsCall)
+REQUEST_DECODER = msgspec.json.Decoder(ForecastRequest)

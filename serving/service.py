@@ -1,38 +1,80 @@
-"""The forecast service without HTTP: bytes of a call in, bytes of the answer out."""
+"""The forecast service without HTTP: decoded calls in, bytes of the answer out. Whoever calls this has the forecaster's turn."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from endcast.errors import InputError
 from endcast.serving.bundles import Loaded
-from endcast.serving.codec import decode_call
+from endcast.serving.codec import Call
 from endcast.serving.context import Context
-from endcast.serving.endpoints import Answer
-from endcast.serving.problems import invalid_field
-from endcast.serving.reply import forecasts_reply
-from endcast.serving.schema import ForecastsReply
+from endcast.serving.problems import ServiceError, invalid_field
+from endcast.serving.reply import forecast_replies
+from endcast.survival import Forecast
 
 
-class ForecastService:
-    """Answers calls. Not thread-safe, as a forecaster is not: callers hold the bundle's turn."""
+@dataclass(frozen=True)
+class Part:
+    """Some of a call's generations, ``start`` up to ``stop``."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    call: Call
+    start: int
+    stop: int
 
-    def forecasts(self, body: bytes, loaded: Loaded) -> Answer:
-        """``POST /v1/forecasts``; ``ServiceError`` says why a body is refused."""
-        call = decode_call(body, self._context.settings)
-        self._context.metrics.landmarks.observe(len(call.landmarks))
-        if not call.landmarks:
-            nothing = ForecastsReply(bundle=loaded.id, state_version=loaded.state_version, forecasts=[])
-            return Answer(msgspec.json.encode(nothing))
+
+@dataclass(frozen=True)
+class Made:
+    """Forecasts of one part as the inside of a JSON list, and the version of the state that they saw."""
+
+    forecasts: bytes
+    state_version: int
+
+
+def forecast_together(parts: Sequence[Part], loaded: Loaded, context: Context) -> list[Made | Exception]:
+    """What is made of each part, or why it cannot be: all are forecast in one go, each fails alone."""
+    landmarks = [landmark for part in parts for landmark in part.call.landmarks[part.start : part.stop]]
+    try:
+        forecasts = loaded.forecaster.forecast(landmarks) if landmarks else []
+    except Exception as error:  # noqa: BLE001  each call gets its own
+        if len(parts) > 1:
+            return [made for part in parts for made in forecast_together([part], loaded, context)]
+        return [_refused(error) if isinstance(error, InputError) else error]
+    made: list[Made | Exception] = []
+    at = 0
+    for part in parts:
+        end = at + part.stop - part.start
         try:
-            forecasts = loaded.forecaster.forecast(call.landmarks)
-        except InputError as error:
-            raise invalid_field(error.field, "has a value that the bundle cannot forecast with", error.hint) from error
-        reply = forecasts_reply(
-            forecasts, call.request_ids, horizons=call.horizons, quantiles=call.quantiles, curve=call.curve
-        )
-        self._context.tell_served(forecasts, call.landmarks)
-        return Answer(msgspec.json.encode(reply))
+            made.append(_made(part, forecasts[at:end], loaded, context))
+        except Exception as error:  # noqa: BLE001  the call's own: raised where it waits
+            made.append(error)
+        at = end
+    return made
+
+
+def _made(part: Part, forecasts: Sequence[Forecast], loaded: Loaded, context: Context) -> Made:
+    call = part.call
+    context.metrics.landmarks.observe(len(forecasts))
+    if not forecasts:
+        return Made(b"", loaded.state_version)
+    replies = forecast_replies(
+        forecasts,
+        call.request_ids[part.start : part.stop],
+        horizons=call.horizons,
+        quantiles=call.quantiles,
+        curve=call.curve,
+    )
+    context.tell_served(forecasts, call.landmarks[part.start : part.stop])
+    return Made(msgspec.json.encode(replies)[1:-1], forecasts[0].state_version)
+
+
+def _refused(error: InputError) -> ServiceError:
+    return invalid_field(error.field, "has a value that the bundle cannot forecast with", error.hint)
+
+
+def answer_of(made: Sequence[Made], bundle: str, state_version: int) -> bytes:
+    """The JSON of a ``ForecastsReply``, from its parts."""
+    head = b'{"bundle":%b,"state_version":%d,"forecasts":[' % (msgspec.json.encode(bundle), state_version)
+    return head + b",".join(part.forecasts for part in made) + b"]}"

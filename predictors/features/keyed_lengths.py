@@ -21,6 +21,7 @@ from endcast.predictors.features.lengths import (
     interval_table,
     raw_width,
 )
+from endcast.predictors.features.made_rows import MadeRows
 from endcast.predictors.features.protocol import Columns, Float32Array
 from endcast.predictors.grid import IntervalGrid, logit
 from endcast.types import Completion, EndReason, Request
@@ -37,7 +38,8 @@ STEP, TRUSTED = 0.1, 30.0
 @dataclass(frozen=True)
 class Key:
     """How a group finds its requests: ``of`` gives the key under which a request is remembered (``None``: not at all),
-    ``near`` the keys that are looked up for it (its own in the middle), ``size`` how many lengths a key keeps."""
+    ``near`` the keys that are looked up for it (its own in the middle; if a is near b, b is near a), ``size`` how many
+    lengths a key keeps."""
 
     name: str
     of: Callable[[Request], int | None]
@@ -61,6 +63,7 @@ class KeyedLengths:
         self._grid = grid
         self._intervals = interval_table(grid)
         self._memory = self._empty()
+        self._made = MadeRows(len(self.columns) + len(grid) * len(self.interval_columns))
 
     def _empty(self) -> LengthMemory:
         return LengthMemory(self._key.size, self._key.most_keys, self._intervals)
@@ -79,6 +82,16 @@ class KeyedLengths:
             if key is not None:
                 self._write(row, self._key.near(key))
         return out
+
+    def columns_of(self, requests: Sequence[Request]) -> Columns:
+        """``transform(collect(requests))``. Columns depend on the key alone, so they are kept until its memory changes."""
+        keys = [self._key.of(request) for request in requests]
+        new = self._made.missing(keys)
+        if new:
+            made = self.transform(self.collect([requests[i] for i in new.values()]))
+            self._made.keep(list(new), np.concatenate([made.values, made.intervals.reshape(len(new), -1)], axis=1))
+        rows, k = self._made.rows(keys), len(self._grid)
+        return Columns(rows[:, :STATISTICS], rows[:, STATISTICS:].reshape(len(rows), k, len(self.interval_columns)))
 
     def _write(self, row: Float32Array, keys: tuple[int, ...]) -> None:
         found = {key: lengths for key in keys if (lengths := self._memory.get(key)) is not None}
@@ -115,7 +128,9 @@ class KeyedLengths:
             return
         key = self._key.of(completion.request)
         if key is not None:
-            self._memory.push(key, tokens, completion.end is EndReason.STOP)
+            gone = self._memory.push(key, tokens, completion.end is EndReason.STOP)
+            for changed in (key,) if gone is None else (key, gone):
+                self._made.forget(self._key.near(changed))
 
     def dump(self) -> object:
         """A list of [key, lengths], oldest key first."""
@@ -134,6 +149,7 @@ class KeyedLengths:
                     raise BundleError(f"the memory of {self.name} is damaged: a length of 0")
                 fresh.push(key, abs(signed), signed > 0)
         self._memory = fresh
+        self._made.clear()
 
 
 def in_steps(columns: Float32Array) -> Float32Array:

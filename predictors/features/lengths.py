@@ -99,15 +99,17 @@ class LengthMemory:
         """What is remembered under a key."""
         return self._by_key.get(key)
 
-    def push(self, key: int, tokens: int, ended: bool) -> None:
-        """Remember one more length under a key."""
-        found = self._by_key.pop(key, None)
+    def push(self, key: int, tokens: int, ended: bool) -> int | None:
+        """Remember one more length under a key; the key that had to go for it, if one had to."""
+        found, gone = self._by_key.pop(key, None), None
         if found is None:
             if len(self._by_key) == self.most_keys:
-                del self._by_key[next(iter(self._by_key))]
+                gone = next(iter(self._by_key))
+                del self._by_key[gone]
             found = RecentLengths(self.size, self.interval_of)
         self._by_key[key] = found
         found.push(tokens, ended)
+        return gone
 
     def items(self) -> Iterator[tuple[int, list[int]]]:
         """Keys with their lengths, censored ones negative, oldest key first."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from endcast.errors import BundleError
 from endcast.predictors.features import FEATURES
-from endcast.predictors.features.protocol import Columns, FeatureGroup, Float32Array, LearnedGroup
+from endcast.predictors.features.protocol import Columns, FeatureGroup, Float32Array, KeptColumns, LearnedGroup
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.learned import Tables
 from endcast.types import Completion, Request
@@ -66,9 +66,22 @@ class FeaturePipeline:
 
     def features(self, requests: Sequence[Request]) -> Float32Array:
         """(n, F), the vectors of these requests from what is remembered now."""
-        if not self.groups:
-            return np.empty((len(requests), 0), np.float32)
-        return join(self.transform(self.collect(requests)))
+        out = np.empty((len(requests), self.width), np.float32)
+        shared = len(self.columns)
+        intervals = out[:, shared:].reshape(len(requests), len(self.grid), len(self.interval_columns))
+        at, interval_at = 0, 0
+        for group, keeps in zip(self.groups, self._keeping, strict=True):
+            part = keeps.columns_of(requests) if keeps is not None else group.transform(group.collect(requests))
+            stop, interval_stop = at + part.values.shape[1], interval_at + part.intervals.shape[2]
+            out[:, at:stop] = part.values
+            intervals[:, :, interval_at:interval_stop] = part.intervals
+            at, interval_at = stop, interval_stop
+        np.minimum(np.maximum(out, -LIMIT, out=out), LIMIT, out=out)
+        return out
+
+    @cached_property
+    def _keeping(self) -> tuple[KeptColumns | None, ...]:
+        return tuple(group if isinstance(group, KeptColumns) else None for group in self.groups)
 
     def observe(self, completions: Sequence[Completion]) -> None:
         """Remember finished requests, in the order in which they finished."""

@@ -69,6 +69,14 @@ class LearnedGroup(Protocol):
         """The tables by name."""
 
 
+@runtime_checkable
+class KeptColumns(Protocol):
+    """A group that makes columns anew only where something changed."""
+
+    def columns_of(self, requests: Sequence[Request]) -> Columns:
+        """``transform(collect(requests))``."""
+
+
 class Stateless:
     """The memory of groups that have none."""
 
