@@ -187,7 +187,7 @@ class Ledger:
         for name in (generation.key, *generation.forecast_ids):
             self._key_of.pop(name, None)
             remembered[hash(name)] = None
-        while len(remembered) > self.limits.forecasts:
+        while len(remembered) > 2 * self.limits.forecasts:  # a generation has two names at least
             remembered.popitem(last=False)
 
     def find(self, forecast_id: str | None, request_id: str | None) -> Generation | None:
