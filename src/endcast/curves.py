@@ -106,7 +106,8 @@ class CurveTable:
             sums = out[:, start:stop]
             np.copyto(sums, reached[:, :-1])
             first = max(wide, start)
-            sums[:, first - start :] *= inside[:, first - wide : stop - wide]
+            if first < stop:  # else each interval of the block is one token wide
+                sums[:, first - start :] *= inside[:, first - wide : stop - wide]
             sums[:, -1] += reached[:, -1] * out[:, stop]
             np.cumsum(sums[:, ::-1], axis=1, out=sums[:, ::-1])
             sums /= reached[:, :-1]

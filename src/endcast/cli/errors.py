@@ -11,6 +11,7 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 #: Libraries that a plain ``pip install endcast`` leaves out, and the extra that brings each.
 EXTRA_OF = {
+    "httpx": "client",
     "lightgbm": "train",
     "sklearn": "train",
     "onnx": "train",

@@ -1,0 +1,27 @@
+"""Clients of the forecast service: ``Client``, ``AsyncClient``, and ``RemoteForecaster`` for routers.
+
+They need httpx: ``pip install 'endcast[client]'``. ``docs/client.md`` shows them at work.
+"""
+
+from __future__ import annotations
+
+from endcast.client.aio import AsyncClient
+from endcast.client.attempts import Options
+from endcast.client.errors import CallRefused, ClientError, ServiceUnavailable, UnexpectedAnswer
+from endcast.client.remote import RemoteForecaster, RemoteStream
+from endcast.client.retry import NO_RETRIES, RetryPolicy
+from endcast.client.sync import Client
+
+__all__ = [
+    "NO_RETRIES",
+    "AsyncClient",
+    "CallRefused",
+    "Client",
+    "ClientError",
+    "Options",
+    "RemoteForecaster",
+    "RemoteStream",
+    "RetryPolicy",
+    "ServiceUnavailable",
+    "UnexpectedAnswer",
+]

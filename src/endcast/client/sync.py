@@ -1,0 +1,106 @@
+"""The service's client for code without an event loop. Thread-safe; connections are kept and used again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+import httpx
+
+from endcast.client import wire
+from endcast.client.attempts import MOST_ANSWER_BYTES, Attempts, Options, checked_url
+from endcast.client.errors import ServiceUnavailable
+from endcast.client.retry import Retries
+from endcast.client.wire import Call
+from endcast.serving.outcomes.schema import OutcomesReply
+from endcast.serving.schema import BundleReply, ForecastsReply, HealthReply, ReadyReply
+from endcast.types import Completion, Landmark
+
+T = TypeVar("T")
+
+
+class Client:
+    """Calls the forecast service at ``url``, such as ``http://127.0.0.1:8080``; use it in a ``with`` statement.
+
+    ``transport`` is httpx's, for TLS of one's own or for tests. Every method raises ``ClientError``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        options: Options | None = None,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.options = Options() if options is None else options
+        self._retries = Retries(self.options.retries)
+        self._sleep = sleep
+        self._http = httpx.Client(base_url=checked_url(url), transport=transport, limits=self.options.limits)
+
+    def forecasts(
+        self,
+        landmarks: Sequence[Landmark],
+        *,
+        horizons: Sequence[int] | None = None,
+        quantiles: Sequence[float] | None = None,
+        curve: bool = False,
+        timeout_s: float | None = None,
+    ) -> ForecastsReply:
+        """``POST /v1/forecasts``: one forecast a landmark, in order."""
+        call = wire.forecasts_call(landmarks, horizons=horizons, quantiles=quantiles, curve=curve)
+        return self.send(call, timeout_s=timeout_s)
+
+    def outcomes(self, completions: Sequence[Completion]) -> OutcomesReply:
+        """``POST /v1/outcomes``: how requests ended, joined by ``request_id``; telling one twice counts once."""
+        return self.send(wire.outcomes_call(completions))
+
+    def bundle(self) -> BundleReply:
+        """``GET /v1/bundle``: what is served."""
+        return self.send(wire.bundle_call())
+
+    def ready(self) -> ReadyReply:
+        """``GET /readyz``; ``ServiceUnavailable`` where it is not."""
+        return self.send(wire.ready_call())
+
+    def health(self) -> HealthReply:
+        """``GET /healthz``."""
+        return self.send(wire.health_call())
+
+    def send(self, call: Call[T], *, timeout_s: float | None = None) -> T:
+        """Send a call, again where that is worth it, until it is answered or ``timeout_s`` is over."""
+        attempts = Attempts(call, self.options, self._retries, timeout_s)
+        while True:
+            try:
+                return self._once(call, attempts)
+            except ServiceUnavailable as error:
+                self._sleep(attempts.wait_after(error))
+
+    def _once(self, call: Call[T], attempts: Attempts) -> T:
+        try:
+            with self._http.stream(
+                call.method, call.path, content=call.body, headers=attempts.headers(), timeout=attempts.timeout()
+            ) as response:
+                body = bytearray()
+                for part in response.iter_bytes():
+                    body += part
+                    attempts.check_deadline()  # httpx times each read, not all of them
+                    if len(body) > MOST_ANSWER_BYTES:
+                        raise attempts.too_large()
+        except httpx.RequestError as error:
+            raise attempts.not_reached(error) from error
+        return wire.read_answer(call, response.status_code, response.headers, bytes(body), attempts.request_id)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
