@@ -65,21 +65,31 @@ def expected_tokens(
 
 
 @njit(cache=True)
-def _add_survivor(
-    requests: FloatArray, tokens: FloatArray, held: int, edges: IntArray, step: FloatArray, position: int, cap: int
-) -> None:
-    """One request that holds ``held`` KV tokens now; arguments else as ``fill_load_curve`` has them."""
-    last, reach = edges.shape[0] - 1, min(requests.shape[0], max(cap, 1))
+def _fill_survival(alive: FloatArray, edges: IntArray, step: FloatArray, position: int, cap: int) -> int:
+    """alive[i] = P(R > i) of one that has reached ``position`` on the curve of ``step``; how many i have a say.
+
+    Arguments as ``fill_load_curve`` has them.
+    """
+    last, reach = edges.shape[0] - 1, min(alive.shape[0], max(cap, 1))
     k = np.searchsorted(edges, position, side="right") - 1
     survival, i = 1.0, 0
     while i < reach and survival > _LEAST_SURVIVAL:
         stop = reach if k == last else min(reach, edges[k + 1] - position)
+        chance = step[k]
         while i < stop:
-            requests[i] += survival
-            tokens[i] += survival * (held + i + 1)
-            survival *= step[k]
+            alive[i] = survival
+            survival *= chance
             i += 1
         k += 1
+    return i
+
+
+@njit(cache=True, fastmath={"contract"})
+def _add_survivor(requests: FloatArray, tokens: FloatArray, alive: FloatArray, count: int, held: int) -> None:
+    """One request that holds ``held`` KV tokens now and is there in ``count`` steps with chances ``alive``."""
+    for i in range(count):
+        requests[i] += alive[i]
+        tokens[i] += alive[i] * (held + 1 + i)
 
 
 @njit(cache=True)
@@ -88,10 +98,12 @@ def running_occupancy(
     slot_generated: IntArray, edges: IntArray, step: FloatArray, where: IntArray,
 ) -> None:  # fmt: skip
     """Add to (k, steps): Σ P(R > i) and Σ (s + e + i + 1)·P(R > i) over what runs on each of ``worker`` (k,)."""
+    alive = np.empty(requests.shape[1])
     for n in range(worker.shape[0]):
         for slot in range(start[worker[n]], start[worker[n] + 1]):
             row, now = slot_entries[ROW, slot], slot_generated[slot]
             if row == NOTHING:
                 continue
             curve, position, cap = where[CURVE, row], where[POSITION, row] + now, where[CAP, row] - now
-            _add_survivor(requests[n], tokens[n], slot_entries[PROMPT, slot] + now, edges, step[curve], position, cap)
+            count = _fill_survival(alive, edges, step[curve], position, cap)
+            _add_survivor(requests[n], tokens[n], alive, count, slot_entries[PROMPT, slot] + now)

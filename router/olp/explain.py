@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from endcast.router.balance_route import placement_gain
 from endcast.router.olp.prices import KV, RESOURCES, SLOT
 from endcast.router.olp.pricing import Pricing, Scores
 from endcast.router.policy import ClusterView, Decisions
@@ -19,8 +20,9 @@ _SCARCE = 0.1
 class Release:
     """Why a request was started: ``surplus`` = ``reward`` − ``slot_cost`` − ``kv_cost``, all in the reward's own units.
 
-    ``parts`` of the reward by name, priority and fairness in them. ``best_alternative`` is the request that would have
-    been next and still waits, with its surplus; ``None`` if nothing does. ``overtaken`` later arrivals had passed it.
+    ``parts`` of the reward by name, priority and fairness in them. ``balance`` is the imbalance that it filled, F_H in
+    mean requests' KV, where that had a say. ``best_alternative`` is the request with the highest surplus that still waits,
+    with its surplus; ``None`` if nothing does. ``overtaken`` later arrivals had passed it.
     """
 
     request: int
@@ -35,12 +37,15 @@ class Release:
     surplus: float
     best_alternative: int | None
     alternative_surplus: float | None
+    balance: float | None = None
 
     def __str__(self) -> str:
         parts = " + ".join(f"{name} {value:.3g}" for name, value in self.parts.items())
         other = ""
         if self.best_alternative is not None:
             other = f"; request {self.best_alternative} would have had {self.alternative_surplus:.3g}"
+        if self.balance is not None:
+            other = f", fills {self.balance:.2g} of imbalance{other}"
         return (
             f"request {self.request} on worker {self.worker}: surplus {self.surplus:.3g} = reward {self.reward:.3g} "
             f"({parts}) - slot {self.slot_cost:.3g} - KV {self.kv_cost:.3g}, after {self.wait_s:.1f} s{other}"
@@ -96,6 +101,18 @@ def _release(pricing: Pricing, scores: Scores, view: ClusterView, j: int, g: int
         best_alternative=None if other is None else int(view.waiting[other]),
         alternative_surplus=None if other is None else float(scores.best[other]),
     )
+
+
+def balance_filled(view: ClusterView, decisions: Decisions, weight: FloatArray, unit: float) -> list[float]:
+    """F_H of each placement, in the order made, over ``unit`` KV tokens; ``weight`` (H+1,) discounts the window."""
+    assert view.forecast is not None
+    load, found = view.forecast.load.copy(), list[float]()
+    for j, g in zip(decisions.position, decisions.worker, strict=True):
+        added = view.forecast.waiting_load[view.forecast.waiting_row[j]].astype(np.float64)
+        gain = placement_gain(added, load.max(axis=0) - load[g], len(load))
+        found.append(float(gain @ weight) / unit)
+        load[g] += added
+    return found
 
 
 def scarcities(relative_price: FloatArray, row: IntArray, *, least: float = _SCARCE) -> tuple[Scarcity, ...]:

@@ -108,7 +108,7 @@ class Pricing:
     def _begin(self, view: ClusterView) -> None:
         s = self.settings
         self.traffic = Traffic(s.price_horizon)
-        self._supply = Supply(view, steps=s.price_horizon, every=2 * s.update_every, shared=s.share_prices)
+        self._supply = Supply(view, steps=s.price_horizon, every=4 * s.update_every, shared=s.share_prices)
         self.price = np.zeros((2, self._supply.rows, s.price_horizon))
         self._since = s.update_every
         self._tenants = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from endcast.router.balance_route import discounts
 from endcast.router.olp.balance import release_balanced
-from endcast.router.olp.explain import Release, Scarcity
+from endcast.router.olp.explain import Release, Scarcity, balance_filled
 from endcast.router.olp.queue import PricedQueue
 from endcast.router.policy import ClusterView, Decisions, PolicySettings
 from endcast.survival import IntArray
@@ -39,7 +41,6 @@ class OlpBrH:
         if len(view.waiting) == 0:
             return Decisions(_NONE, _NONE)
         now = self.queue.look(view, rng)
-        window_tokens = self.queue.pricing.traffic.kv_unit * self._window
         mean_reward = max(float(now.scores.reward.mean()), _LEAST_REWARD)
         position, worker = release_balanced(
             now.scores.surplus,
@@ -47,7 +48,7 @@ class OlpBrH:
             view,
             rng.random(len(view.load)),
             self._weight,
-            worth=self._settings.olp.urgency * window_tokens / mean_reward,
+            worth=self._settings.olp.urgency * self._window_tokens / mean_reward,
             candidates=self._settings.candidates,
             first=now.first,
             max_overtakes=self._settings.max_overtakes,
@@ -57,7 +58,15 @@ class OlpBrH:
 
     def explain(self, view: ClusterView, decisions: Decisions) -> tuple[Release, ...]:
         """Why each placement of the last ``decide`` was made; to be asked before the decisions are carried out."""
-        return self.queue.explain(view, decisions)
+        filled = balance_filled(view, decisions, self._weight, self._window_tokens)
+        return tuple(
+            replace(why, balance=gain) for why, gain in zip(self.queue.explain(view, decisions), filled, strict=True)
+        )
+
+    @property
+    def _window_tokens(self) -> float:
+        """L̄₁·Σ γ^h: the KV of a mean request over the window."""
+        return self.queue.pricing.traffic.kv_unit * self._window
 
     def scarce(self) -> tuple[Scarcity, ...]:
         """Which resources are scarce at the prices as they are, where and when, the dearest first."""

@@ -105,7 +105,7 @@ def test_it_is_better_than_either_alone() -> None:
     for name in names:
         records = [run(load, name) for load in loads]
         e2e[name] = float(np.mean([np.mean(r.finish_s - r.arrival_s) for r in records]))
-        balanced[name] = float(np.mean([figures(r, kv_per_slot=1.0).efficiency for r in records]))
+        balanced[name] = float(np.mean([efficiency(r) for r in records]))
     assert e2e["olp_br_h"] < 0.95 * min(e2e["br_h"], e2e["olp"])
     assert balanced["olp_br_h"] > balanced["br_h"] - 0.01 > balanced["olp"]
 
@@ -113,10 +113,7 @@ def test_it_is_better_than_either_alone() -> None:
 def test_urgency_trades_balance_for_order() -> None:
     """At 0 the window alone chooses among the candidates; a large one is OLP's order, with its imbalance."""
     loads = [workload(seed, utilization=1.05) for seed in range(2)]
-    found = [
-        np.mean([figures(run(load, "olp_br_h", urgency=u), kv_per_slot=1.0).efficiency for load in loads])
-        for u in (0.0, 1e6)
-    ]
+    found = [np.mean([efficiency(run(load, "olp_br_h", urgency=u)) for load in loads]) for u in (0.0, 1e6)]
     assert found[0] > found[1] + 0.02
 
 
