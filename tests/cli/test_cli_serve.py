@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
+
+from endcast.cli import main
 
 PROGRAM = """
 import endcast
 from endcast.cli import main
 from endcast.testing import ConstantHazardForecaster
-endcast.load_forecaster = lambda path: ConstantHazardForecaster(0.01, bundle="sha256:abc")
+endcast.load_forecaster = lambda path, **_: ConstantHazardForecaster(0.01, bundle="sha256:abc")
 main(["serve", "bundle", "--port", "0"])
 """
 
@@ -45,7 +49,10 @@ def test_it_serves_until_told_to_stop(server: tuple[subprocess.Popen[str], str, 
     assert httpx.get(f"{url}/readyz").json()["bundle"] == "sha256:abc"
     process.send_signal(stop)
     assert process.wait(20) == 0
-    assert process.stderr and process.stderr.read() == ""
+    assert process.stderr
+    logged = [json.loads(line) for line in process.stderr]
+    assert {line["level"] for line in logged} == {"info"}
+    assert [line["path"] for line in logged if line["message"] == "call"] == ["/v1/forecasts"]
 
 
 def test_the_call_that_it_shows_works(server: tuple[subprocess.Popen[str], str, str]) -> None:
@@ -76,3 +83,34 @@ def test_calls_on_their_way_are_finished(server: tuple[subprocess.Popen[str], st
     process.send_signal(signal.SIGTERM)
     call.join(20)
     assert [answer.status_code for answer in answers] == [200] and process.wait(20) == 0
+
+
+def test_settings_are_shown_with_their_sources(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "endcast.toml"
+    file.write_text("grace_s = 3\nport = 1\n")
+    monkeypatch.setenv("ENDCAST_MAX_REQUESTS", "7")
+    monkeypatch.setenv("ENDCAST_API_KEYS", "a-key-that-nobody-sees")
+    words = ["serve", "no-bundle-is-loaded", "--config", str(file), "--port", "0", "--set", "log_level=error"]
+    with pytest.raises(SystemExit) as done:
+        main([*words, "--print-config", "--json"])
+    assert done.value.code == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["port"] == {"value": 0, "source": "--port"}
+    assert shown["log_level"] == {"value": "error", "source": "--set log_level"}
+    assert shown["max_requests"] == {"value": 7, "source": "ENDCAST_MAX_REQUESTS"}
+    assert shown["grace_s"] == {"value": 3.0, "source": f"{file} line 1, grace_s"}
+    assert shown["host"] == {"value": "127.0.0.1", "source": "default"}
+    with pytest.raises(SystemExit):
+        main([*words, "--print-config"])
+    text = capsys.readouterr().out
+    assert "# --port: port to listen on" in text and "nobody-sees" not in text
+
+
+def test_a_wrong_setting_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENDCAST_PORT", "eighty")
+    with pytest.raises(SystemExit) as done:
+        main(["serve", "bundle"])
+    assert done.value.code == 2
+    assert capsys.readouterr().err == "error: ENDCAST_PORT: must be a whole number, not 'eighty'\n"

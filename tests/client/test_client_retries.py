@@ -151,7 +151,7 @@ def test_key_deadline_and_kind_are_told(health: Health) -> None:
     health(script, Options(key="k" * 20, timeout_s=2.0))
     headers = script.asked[0].headers
     assert headers["authorization"] == f"Bearer {'k' * 20}"
-    assert 1_500 < int(headers["x-deadline-ms"]) <= 2_000
+    assert 1_500 < int(headers["endcast-deadline-ms"]) <= 2_000
     assert headers["accept-encoding"] == "identity"
 
 

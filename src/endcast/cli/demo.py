@@ -103,7 +103,7 @@ def _serve_and_ask(bundle: Path) -> None:
 @contextmanager
 def _service(bundle: Path) -> Iterator[str]:
     """The service's address while it runs; afterwards it has stopped with exit code 0, else ``EndcastError``."""
-    words = ["serve", str(bundle), "--port", "0"]
+    words = ["serve", str(bundle), "--port", "0", "--set", "log_level=warning"]
     _show("endcast", *words)
     with subprocess.Popen([sys.executable, "-m", "endcast", *words], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

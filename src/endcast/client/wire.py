@@ -10,6 +10,7 @@ import msgspec
 
 from endcast.client.errors import CallRefused, ClientError, ServiceUnavailable, UnexpectedAnswer
 from endcast.serving.outcomes.schema import OutcomesReply
+from endcast.serving.problems import DEADLINE_HEADER
 from endcast.serving.schema import BundleReply, ErrorReply, ForecastsReply, HealthReply, ReadyReply
 from endcast.types import Completion, Landmark, Request
 
@@ -116,7 +117,7 @@ def _parameters(request: Request) -> Mapping[str, Any]:
 def headers_of(call: Call[Any], *, key: str | None, request_id: str, left_s: float) -> dict[str, str]:
     """What is sent beside the body; ``left_s`` is how long anybody will wait for the answer."""
     headers = {"x-request-id": request_id, "accept": "application/json", "accept-encoding": "identity"}
-    headers["x-deadline-ms"] = str(max(int(left_s * 1000), 1))
+    headers[DEADLINE_HEADER] = str(min(max(int(left_s * 1000), 1), 99_999_999))
     if call.body is not None:
         headers["content-type"] = "application/json"
     if key is not None:
