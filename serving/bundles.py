@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from endcast.forecaster import Forecaster
+from endcast.predictors.bundle import MANIFEST, MANIFEST_DIGEST, digest
+from endcast.predictors.onnx_forecaster import load_forecaster
+from endcast.serving.reply import forecast_replies
+from endcast.serving.settings import Settings
 from endcast.serving.turns import Turns
+from endcast.types import Landmark, Request
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +35,30 @@ class Loaded:
         return self.forecaster.state_version
 
 
+def load_bundle(folder: Path, settings: Settings) -> Loaded:
+    """The bundle of a folder, checked and tried out; ``BundleError`` if it must be refused."""
+    forecaster = load_forecaster(folder, recalibrate=settings.recalibrate)
+    loaded = Loaded(forecaster, forecaster.manifest)
+    tried = Landmark(request=Request(request_id="", prompt_tokens=1))
+    forecast_replies(forecaster.forecast([tried]), [None], horizons=[1], quantiles=[0.5], curve=True)
+    return loaded
+
+
+def folder_id(folder: Path) -> str | None:
+    """The id that a bundle's folder claims, its other files unread; ``None`` if it is not even whole so far."""
+    try:
+        told = (folder / MANIFEST_DIGEST).read_text(encoding="ascii").strip()
+        return told if digest((folder / MANIFEST).read_bytes()) == told else None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
 class BundleHolder:
     """Holds the bundle that is served; ``swap`` puts another in its place between two calls.
 
     ``before_swap`` hooks prepare a bundle that is about to be served (such as: tell it of the latest outcomes); if one
-    raises, the old bundle stays. ``after_swap`` hooks get the old and the new one.
+    raises, the old bundle stays. They may take long, so they are called beside the event loop as well, before ``swap``,
+    and must do nothing where they have done it already. ``after_swap`` hooks get the old and the new one.
     """
 
     def __init__(self, loaded: Loaded) -> None:
@@ -46,10 +71,14 @@ class BundleHolder:
         """The bundle that calls which begin now are answered with."""
         return self._current
 
+    def prepare(self, loaded: Loaded) -> None:
+        """Call the ``before_swap`` hooks."""
+        for hook in self.before_swap:
+            hook(loaded)
+
     def swap(self, loaded: Loaded) -> None:
         """Serve ``loaded`` from now on; calls on their way end with the bundle that they began with."""
-        for prepare in self.before_swap:
-            prepare(loaded)
+        self.prepare(loaded)
         old, self._current = self._current, loaded
         for tell in self.after_swap:
             tell(old, loaded)

@@ -18,6 +18,7 @@ from endcast.types import Landmark
 
 if TYPE_CHECKING:
     from endcast.serving.outcomes.service import OutcomeService
+    from endcast.serving.reload import Reloader
 
 
 class Access(StrEnum):
@@ -46,6 +47,8 @@ class Context:
     served: list[Served] = field(default_factory=list)
     guards: list[Guard] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
+    reloader: Reloader | None = None  #: loads what the bundle's folder has, where it came from one
+    degraded: bool = False  #: whether the model failed when it was last asked, so that Kaplan-Meier answers
     outcomes: OutcomeService | None = None  #: set by the routes of outcomes; its ``figures`` say what was measured
 
     def tell_served(self, forecasts: Sequence[Forecast], landmarks: Sequence[Landmark]) -> None:

@@ -110,6 +110,16 @@ def forbidden() -> ServiceError:
     return ServiceError(403, "forbidden", "this call needs an admin key", hint="See admin_keys in docs/operating.md")
 
 
+def bundle_refused(message: str, hint: str = "") -> ServiceError:
+    """409: another bundle was not served; the old one is."""
+    return ServiceError(409, "bundle_refused", f"{message:.300}", hint=f"{hint:.300}")
+
+
+def not_ready(message: str) -> ServiceError:
+    """503."""
+    return ServiceError(503, "not_ready", message)
+
+
 def internal() -> ServiceError:
     """500: endcast's own fault; the server's log tells more."""
     return ServiceError(500, "internal", "the service failed on this call", hint="See the server's log")

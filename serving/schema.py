@@ -133,6 +133,15 @@ class BundleReply(Struct, frozen=True, kw_only=True):
     state_version: int
     endcast: Annotated[str, Meta(description="Version of endcast that serves it.")]
     manifest: Annotated[dict[str, Any], Meta(description="What the bundle says of itself; empty if it has none.")]
+    refused: Annotated[str | None, Meta(description="Why the last attempt to load another one failed, if it did.")]
+
+
+class ReloadReply(Struct, frozen=True, kw_only=True):
+    """Answer of `POST /v1/bundle/reload`."""
+
+    bundle: Annotated[str, Meta(description="Id of the bundle that is served now.")]
+    before: Annotated[str, Meta(description="Id of the one that was served before.")]
+    changed: bool
 
 
 class HealthReply(Struct, frozen=True, kw_only=True):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from endcast import Forecaster
+from endcast.datasets.synth import SynthLog
 from endcast.serving.app import create_app
 from endcast.serving.settings import Settings
 from endcast.testing import ConstantHazardForecaster
+from endcast.training.train import Settings as TrainSettings
+from endcast.training.train import train
 
 Call = Callable[..., httpx.Response]
 
@@ -42,3 +46,14 @@ def make_service() -> Callable[..., Call]:
 def service(make_service: Callable[..., Call]) -> Call:
     """A service whose forecaster has hazard 0.01."""
     return make_service()
+
+
+@pytest.fixture(scope="session")
+def two_bundles(
+    small_log: SynthLog, quick_settings: Callable[..., TrainSettings], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
+    """Two bundles that forecast differently, trained in no time."""
+    folder = tmp_path_factory.mktemp("two")
+    for name, intervals in (("first", 24), ("second", 6)):
+        train(small_log.trace, quick_settings("kaplan_meier", intervals=intervals), folder / name)
+    return folder / "first", folder / "second"
