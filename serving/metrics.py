@@ -65,6 +65,7 @@ class Metrics:
             "Attempts to load another bundle, by result: served, unchanged, refused.",
             "result",
         )
+        self._fails = False
         self._bundle = Info("endcast_bundle", "The bundle that is served.", registry=self.registry)
         self._build = Info("endcast_build", "The software that serves it.", registry=self.registry)
         self._build.info({"version": endcast.__version__})
@@ -77,6 +78,20 @@ class Metrics:
     def read_outcomes(self, figures: Callable[[], BookFigures | None]) -> None:
         """Where to read what outcomes told, at each exposition."""
         self._outcomes.figures = figures
+
+    def model_failed(self, forecasts: int) -> bool:
+        """Count forecasts that were made without the model; whether that is news."""
+        news, self._fails = not self._fails, True
+        self.degraded.set(1)
+        self.degraded_forecasts.inc(forecasts)
+        return news
+
+    def model_answered(self) -> bool:
+        """The model made forecasts; whether that is news."""
+        news, self._fails = self._fails, False
+        if news:
+            self.degraded.set(0)
+        return news
 
     def exposition(self, bundle: str, state_version: int) -> bytes:
         """All metrics in Prometheus' text format."""

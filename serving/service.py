@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from endcast.errors import InputError
+from endcast.errors import BundleError, InputError
 from endcast.serving.bundles import Loaded
 from endcast.serving.codec import Call
 from endcast.serving.context import Context
+from endcast.serving.degraded import degraded_forecasts, model_works
 from endcast.serving.problems import ServiceError, invalid_field
 from endcast.serving.reply import forecast_replies
 from endcast.survival import Forecast
@@ -38,16 +39,21 @@ def forecast_together(parts: Sequence[Part], loaded: Loaded, context: Context) -
     landmarks = [landmark for part in parts for landmark in part.call.landmarks[part.start : part.stop]]
     try:
         forecasts = loaded.forecaster.forecast(landmarks) if landmarks else []
+        model_works(context)
     except Exception as error:  # noqa: BLE001  each call gets its own
         if len(parts) > 1:
             return [made for part in parts for made in forecast_together([part], loaded, context)]
-        return [_refused(error) if isinstance(error, InputError) else error]
+        if isinstance(error, InputError):
+            return [_refused(error)]
+        forecasts = degraded_forecasts(landmarks, loaded, context, error)
     made: list[Made | Exception] = []
     at = 0
     for part in parts:
         end = at + part.stop - part.start
         try:
             made.append(_made(part, forecasts[at:end], loaded, context))
+        except BundleError as error:  # the model's figures are not finite
+            made.append(_made(part, degraded_forecasts(landmarks[at:end], loaded, context, error), loaded, context))
         except Exception as error:  # noqa: BLE001  the call's own: raised where it waits
             made.append(error)
         at = end
@@ -56,8 +62,8 @@ def forecast_together(parts: Sequence[Part], loaded: Loaded, context: Context) -
 
 def _made(part: Part, forecasts: Sequence[Forecast], loaded: Loaded, context: Context) -> Made:
     call = part.call
-    context.metrics.landmarks.observe(len(forecasts))
     if not forecasts:
+        context.metrics.landmarks.observe(0)
         return Made(b"", loaded.state_version)
     replies = forecast_replies(
         forecasts,
@@ -66,6 +72,7 @@ def _made(part: Part, forecasts: Sequence[Forecast], loaded: Loaded, context: Co
         quantiles=call.quantiles,
         curve=call.curve,
     )
+    context.metrics.landmarks.observe(len(forecasts))
     context.tell_served(forecasts, call.landmarks[part.start : part.stop])
     return Made(msgspec.json.encode(replies)[1:-1], forecasts[0].state_version)
 
