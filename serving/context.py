@@ -48,7 +48,6 @@ class Context:
     guards: list[Guard] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     reloader: Reloader | None = None  #: loads what the bundle's folder has, where it came from one
-    degraded: bool = False  #: whether the model failed when it was last asked, so that Kaplan-Meier answers
     outcomes: OutcomeService | None = None  #: set by the routes of outcomes; its ``figures`` say what was measured
 
     def tell_served(self, forecasts: Sequence[Forecast], landmarks: Sequence[Landmark]) -> None:
