@@ -23,7 +23,7 @@ class EventSplitter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The events that ``data`` completes. Time is linear in the bytes fed, also for an event in many pieces."""
-        if not self._parts and b"\r" not in data and data.endswith(b"\n\n") and not data.startswith(b"\n"):
+        if not self._parts and data.endswith(b"}\n\n") and b"\r" not in data:
             if data.count(b"\n\n") == 1:
                 return [data]
             return [part + b"\n\n" for part in data[:-2].split(b"\n\n")]

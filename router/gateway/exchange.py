@@ -20,7 +20,7 @@ from endcast.router.gateway.dispatch import NotServed
 from endcast.router.gateway.headers import for_client, for_engine
 from endcast.router.gateway.pools import PoolAtWork
 from endcast.router.gateway.tickets import Intake, Ticket
-from endcast.router.gateway.upstream import UpstreamError
+from endcast.router.gateway.upstream import UpstreamError, target_of
 from endcast.router.gateway.watch import Watched
 from endcast.router.length_class import supposed_tokens
 from endcast.survival import NO_CAP, next_forecast_id
@@ -97,7 +97,7 @@ class Exchange:
             raise
         except _ClientLeft:
             outcome.end, outcome.problem = EndReason.ABORT, "client_left"
-            raise ConnectionResetError("the client left") from None
+            return web.Response(status=499)  # nobody reads it
         finally:
             self._gateway.watch.remove(watched)
             if self._response is not None:
@@ -172,7 +172,7 @@ class Exchange:
             drop=gateway.not_for_engines,
         )
         try:
-            response = await gateway.engines.call("POST", worker.url + self._http.path_qs, headers, self._sent)
+            response = await gateway.engines.call("POST", worker.url + target_of(self._http), headers, self._sent)
             self._response = response
             if response.status in _UNAVAILABLE and not last:
                 self._outcome.problem = f"the engine answered {response.status}"

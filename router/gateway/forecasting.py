@@ -250,16 +250,17 @@ class Threaded(_Base):
         self.wake = wake
         self._pool = ThreadPoolExecutor(1, "endcast-forecasts")
         self._running: tuple[Future[_Outcome], _Job, float] | None = None
+        self._given_up = False  # on the job that runs: its requests were admitted with the prior
         self._retry_at = 0.0
 
     @property
     def due_s(self) -> float | None:
         """When the job that runs becomes late; ``None`` if none does or it is late already."""
-        return None if self._running is None or not self.healthy else self._running[2] + self._timeout_s
+        return None if self._running is None or self._given_up else self._running[2] + self._timeout_s
 
     def open(self, ticket: Ticket) -> None:
         """While the forecaster is down, the prior admits it at once."""
-        down = not self.healthy and (self._running is not None or self._clock() < self._retry_at)
+        down = not self.healthy and (self._given_up or self._clock() < self._retry_at)
         if down:
             self._admit_with_prior([ticket])
         else:
@@ -271,7 +272,7 @@ class Threaded(_Base):
         if self._running is None and len(self._job) and (self.healthy or self._clock() >= self._retry_at):
             job = self._take_job()
             future = self._pool.submit(self._bench.work, job)
-            self._running = future, job, self._clock()
+            self._running, self._given_up = (future, job, self._clock()), False
             future.add_done_callback(lambda _: self.wake())
 
     def stop(self) -> None:
@@ -283,13 +284,13 @@ class Threaded(_Base):
             return
         future, job, began_s = self._running
         if not future.done():
-            if self.healthy and self._clock() >= began_s + self._timeout_s:
+            if not self._given_up and self._clock() >= began_s + self._timeout_s:
                 self.late += 1
+                self._given_up = True
                 self.healthy, self.problem = False, f"no answer within {self._timeout_s:g} s"
                 self._give_up_on(job)
             return
-        self._running = None
-        late = not self.healthy
+        late, self._running, self._given_up = self._given_up, None, False
         error = future.exception()
         if error is not None:
             self._fail(error)

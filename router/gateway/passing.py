@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from endcast.router.gateway.answers import error_answer
 from endcast.router.gateway.headers import for_client, for_engine
 from endcast.router.gateway.pools import PoolAtWork
-from endcast.router.gateway.upstream import UpstreamError
+from endcast.router.gateway.upstream import UpstreamError, target_of
 from endcast.survival import next_forecast_id
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ async def pass_on(gateway: Gateway, http: web.BaseRequest, pool: PoolAtWork, bod
         drop=gateway.not_for_engines,
     )
     try:
-        response = await gateway.engines.call(http.method, worker.url + http.path_qs, headers, body or None)
+        response = await gateway.engines.call(http.method, worker.url + target_of(http), headers, body or None)
     except UpstreamError as error:
         gateway.failed(worker.url, reset=True)
         return error_answer(502, "engine_failed", f"the engine failed: {type(error).__name__}")

@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Self
+from typing import Self
 
 import uvloop
 from aiohttp import web
@@ -16,10 +16,8 @@ from aiohttp import web
 from endcast.errors import EndcastError
 from endcast.router.gateway.config import Config, Listen
 from endcast.router.gateway.gateway import Gateway
+from endcast.router.gateway.http_server import http_server
 from endcast.router.gateway.pools import Forecasts
-
-#: Headers of clients may be this long in total, as engines allow.
-_HEADERS = 64 * 1024
 
 
 class Server:
@@ -32,21 +30,8 @@ class Server:
         self.url = ""
 
     async def __aenter__(self) -> Self:
-        loop, limit = asyncio.get_running_loop(), self.gateway.config.limits.max_body_bytes
-
-        def make(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-            return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=limit)
-
-        server = web.Server(
-            self.gateway.handle,
-            request_factory=make,
-            handler_cancellation=True,
-            access_log=None,
-            keepalive_timeout=75.0,
-            max_line_size=_HEADERS,
-            max_field_size=_HEADERS,
-        )
-        self._runner = web.ServerRunner(server, access_log=None)
+        server = http_server(self.gateway.handle, self.gateway.config.limits.max_body_bytes)
+        self._runner = web.ServerRunner(server, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         listening = _socket(self._listen)
         tls = _tls(self._listen)

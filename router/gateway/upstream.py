@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from types import TracebackType
 from typing import Self
 
 import aiohttp
+from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -15,6 +17,12 @@ from endcast.router.gateway.config import Health, Limits
 #: What can go wrong with a connection to an engine.
 UpstreamError = (aiohttp.ClientError, ConnectionError, TimeoutError, OSError)
 _LINE = 64 * 1024
+_LARGE = 256 * 1024
+
+
+def target_of(http: web.BaseRequest) -> str:
+    """Path and query of a call, exactly as the client wrote them."""
+    return http.raw_path if http.raw_path.startswith("/") else http.path_qs
 
 
 class Engines:
@@ -46,8 +54,9 @@ class Engines:
         self, method: str, url: str, headers: CIMultiDict[str], body: bytes | None
     ) -> aiohttp.ClientResponse:
         """The response, its headers read; one of ``UpstreamError`` where there is none. ``url`` is taken as it is."""
+        data = io.BytesIO(body) if body is not None and len(body) > _LARGE else body  # a large one goes in pieces
         return await self._session.request(
-            method, URL(url, encoded=True), headers=headers, data=body, allow_redirects=False
+            method, URL(url, encoded=True), headers=headers, data=data, allow_redirects=False
         )
 
     async def probe(self, url: str) -> bool:

@@ -60,7 +60,7 @@ class Holds:
             if need <= free[worker]:
                 free[worker] -= need
                 kept.append(i)
-            elif not any(held is ticket for held in self._held.values()):
+            elif ticket.intake.width > 1 and not any(held is ticket for held in self._held.values()):
                 self._held[worker] = ticket
                 self._cluster.accept(worker, False)
         return Decisions(decisions.position[kept], decisions.worker[kept], decisions.refused)

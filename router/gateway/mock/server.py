@@ -1,0 +1,329 @@
+"""The mock fleet's HTTP: the parts of an OpenAI-compatible engine that the router uses, as ``docs/deploying.md`` lists them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Self
+
+from aiohttp import web
+
+from endcast.router.gateway.http_server import http_server
+from endcast.router.gateway.mock.engine import Faults, Generation, MockSettings, Rank, Steps, word
+
+_CHAT, _COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+class MockFleet:
+    """Engines on free ports of the loopback; an async context manager. ``urls`` says where, ``ranks`` are all ranks."""
+
+    def __init__(self, settings: MockSettings) -> None:
+        self.settings = settings
+        each = settings.ranks or 1
+        self.ranks = [Rank(i, settings) for i in range(settings.workers * each)]
+        self.steps = Steps(self.ranks, settings)
+        self.urls: list[str] = []
+        self._engines = [Engine(self, self.ranks[i * each : (i + 1) * each]) for i in range(settings.workers)]
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self.urls = [await engine.start() for engine in self._engines]
+        self._task = asyncio.create_task(self.steps.run(), name="mock fleet")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, *(engine.stop() for engine in self._engines), return_exceptions=True)
+
+    async def kill(self, worker: int) -> None:
+        """The engine is gone: connections break off, new ones are refused."""
+        await self._engines[worker].stop()
+
+    async def revive(self, worker: int) -> None:
+        """It is back, at its old address and empty."""
+        await self._engines[worker].start()
+
+
+class Engine:
+    """One address with its ranks."""
+
+    def __init__(self, fleet: MockFleet, ranks: list[Rank]) -> None:
+        self._fleet, self._ranks, self._settings = fleet, ranks, fleet.settings
+        self._runner: web.ServerRunner | None = None
+        self._port = 0
+        self._open: dict[int, web.BaseRequest] = {}
+        self._prefills = 0
+        self.pinned: set[str] = set()  #: transfers whose KV a prefill still holds
+
+    async def start(self) -> str:
+        """Listen, at the old port if there was one: the address."""
+        self._runner = web.ServerRunner(http_server(self._handle, 1 << 30), access_log=None, shutdown_timeout=0.5)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        return f"http://127.0.0.1:{self._port}"
+
+    async def stop(self) -> None:
+        """Break off everything."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        for site in list(runner.sites):
+            await site.stop()
+        for http in list(self._open.values()):
+            _abort(http)
+        await runner.cleanup()
+        for rank in self._ranks:
+            rank.running.clear()
+            rank.waiting.clear()
+
+    async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
+        self._open[id(http)] = http
+        try:
+            return await self._answer(http)
+        finally:
+            self._open.pop(id(http), None)
+
+    async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
+        if http.path == "/metrics":
+            lines = [line for i, rank in enumerate(self._ranks) for line in rank.metrics(i)]
+            return web.Response(text="\n".join(lines) + "\n")
+        if http.path == "/health":
+            return web.Response(status=503 if any(rank.faults.unavailable < 0 for rank in self._ranks) else 200)
+        if self._settings.key is not None and http.headers.get("Authorization") != f"Bearer {self._settings.key}":
+            return _error(401, "Unauthorized")
+        if http.path == "/v1/models":
+            listed = {"id": self._settings.model, "object": "model", "max_model_len": self._settings.context_limit}
+            return web.json_response({"object": "list", "data": [listed]})
+        if http.method == "POST" and http.path in (_CHAT, _COMPLETIONS):
+            return await self._generate(http)
+        if http.path == "/echo":
+            told = {name: value for name, value in http.headers.items() if name.lower() != "host"}
+            return web.json_response({"path": http.path_qs, "headers": told, "body": (await http.text())})
+        return _error(404, f"no {http.path}")
+
+    def _rank(self, http: web.BaseRequest) -> Rank | None:
+        """The pinned rank, ``None`` for one that does not exist; a pin that is no number is ignored, as engines do."""
+        pin = http.headers.get("X-data-parallel-rank", "")
+        if pin.isdecimal():
+            return self._ranks[int(pin)] if int(pin) < len(self._ranks) else None
+        return min(self._ranks, key=lambda rank: len(rank.running) + len(rank.waiting))
+
+    async def _generate(self, http: web.BaseRequest) -> web.StreamResponse:
+        rank = self._rank(http)
+        if rank is None:
+            return _error(400, "data_parallel_rank is out of range")
+        raw = await http.read()
+        rank.seen += 1
+        rank.request_ids.append(http.headers.get("X-Request-Id", ""))
+        faults = rank.faults
+        if faults.unavailable:
+            faults.unavailable -= faults.unavailable > 0
+            return _error(503, "overloaded")
+        if faults.reset:
+            faults.reset -= 1
+            _abort(http)
+            await asyncio.sleep(3600)
+        if faults.hang:
+            await asyncio.sleep(3600)
+        try:
+            body = json.loads(raw)
+        except ValueError:
+            return _error(400, "no JSON")
+        if not isinstance(body, dict) or (body.get("stream_options") and body.get("stream") is not True):
+            return _error(400, "stream_options need stream")
+        transfer = body.get("kv_transfer_params") or {}
+        if transfer.get("do_remote_decode"):
+            return self._prefill(http, body)
+        self.pinned.discard(str(transfer.get("remote_engine_id")))
+        return await self._decode(http, body, rank, chat=http.path == _CHAT)
+
+    def _prefill(self, http: web.BaseRequest, body: dict[str, Any]) -> web.Response:
+        """A prefill worker's answer: one token, and where its KV is."""
+        self._prefills += 1
+        key = f"prefill-{self._prefills}"
+        self.pinned.add(key)
+        where = {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_engine_id": key,
+            "remote_block_ids": [1, 2],
+        }
+        usage = {"prompt_tokens": prompt_tokens(body), "completion_tokens": 1}
+        choice = {"index": 0, "message": {"role": "assistant", "content": word(0, 0)}, "finish_reason": "length"}
+        return web.json_response({"choices": [choice], "usage": usage, "kv_transfer_params": where})
+
+    async def _decode(
+        self, http: web.BaseRequest, body: dict[str, Any], rank: Rank, *, chat: bool
+    ) -> web.StreamResponse:
+        generation = self._make(http, body, chat=chat)
+        if isinstance(generation, web.Response):
+            return generation
+        rank.waiting.append(generation)
+        self._fleet.steps.wake()
+        try:
+            if body.get("stream") is True:
+                return await Stream(http, body, generation, rank.faults, self._settings, chat=chat).send()
+            while generation.active:
+                generation.news.clear()
+                await generation.news.wait()
+            return web.json_response(whole_answer(body, generation, self._settings, chat=chat))
+        finally:
+            rank.abort(generation)
+
+    def _make(self, http: web.BaseRequest, body: dict[str, Any], *, chat: bool) -> Generation | web.Response:
+        prompt = prompt_tokens(body)
+        left = self._settings.context_limit - prompt
+        cap = body.get("max_completion_tokens") if chat else None
+        cap = body.get("max_tokens") if cap is None else cap
+        cap = (left if chat else 16) if cap is None else cap
+        if type(cap) is not int or not cap >= 1:
+            return _error(400, "max_tokens must be at least 1")
+        if left < 1 or cap > left or prompt > self._settings.kv_capacity:
+            return _error(400, "the context is too long")
+        wanted = int(body.get("mock_output_tokens", self._settings.output_tokens))
+        answers = body.get("n") or 1
+        lengths = [min(wanted + i, cap) for i in range(answers)]
+        capped = [wanted + i > cap for i in range(answers)]
+        return Generation(http.headers.get("X-Request-Id", "none"), prompt, lengths, capped)
+
+
+class Stream:
+    """A response as server-sent events, in the order in which engines send them."""
+
+    def __init__(
+        self,
+        http: web.BaseRequest,
+        body: dict[str, Any],
+        generation: Generation,
+        faults: Faults,
+        settings: MockSettings,
+        *,
+        chat: bool,
+    ) -> None:
+        self._http, self._generation, self._faults, self._settings = http, generation, faults, settings
+        self._chat = chat
+        options = body.get("stream_options") or {}
+        self._usage = bool(options.get("include_usage"))
+        self._running_usage = self._usage and bool(options.get("continuous_usage_stats"))
+        self._out = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Mock": "1"})
+
+    async def send(self) -> web.StreamResponse:
+        """All of it, or as much as faults let through."""
+        generation, told = self._generation, [0] * len(self._generation.lengths)
+        await self._out.prepare(self._http)
+        if self._faults.empty:
+            self._faults.empty -= 1
+            await self._out.write_eof()
+            return self._out
+        begun = False
+        while any(made < length for made, length in zip(told, generation.lengths, strict=True)):
+            generation.news.clear()
+            if told == generation.made:
+                await generation.news.wait()
+            if not begun:
+                begun = True
+                for answer in range(len(told)) if self._chat else ():
+                    await self._event(self._chunk(answer, {"delta": {"role": "assistant", "content": ""}}, 0))
+            for answer, made in enumerate(list(generation.made)):
+                if made > told[answer]:
+                    text = "".join(word(answer, token) for token in range(told[answer], made))
+                    told[answer] = made
+                    await self._event(
+                        self._chunk(answer, {"delta": {"content": text}} if self._chat else {"text": text}, made)
+                    )
+                    if made == generation.lengths[answer]:
+                        await self._end(answer)
+            if await self._fault(sum(told)):
+                return self._out
+        if self._usage:
+            await self._event(self._frame([], usage_of(generation)))
+        await self._bytes(f"data: [DONE]{2 * self._faults.line_end}".encode())
+        await self._out.write_eof()
+        return self._out
+
+    async def _fault(self, made: int) -> bool:
+        """Whether the stream ends here."""
+        faults = self._faults
+        if faults.cut_after is not None and made >= faults.cut_after:
+            _abort(self._http)
+            return True
+        if faults.silent_after is not None and made >= faults.silent_after:
+            await asyncio.sleep(3600)
+        if faults.error_after is not None and made >= faults.error_after:
+            await self._event({"error": {"message": "the engine broke", "type": "InternalServerError", "code": 500}})
+            await self._bytes(b"data: [DONE]\n\n")
+            await self._out.write_eof()
+            return True
+        return False
+
+    async def _end(self, answer: int) -> None:
+        reason = "length" if self._generation.capped[answer] else "stop"
+        empty: dict[str, Any] = {"delta": {}} if self._chat else {"text": ""}
+        made = self._generation.made[answer]
+        await self._event(self._chunk(answer, {**empty, "finish_reason": reason, "stop_reason": None}, made))
+
+    def _chunk(self, answer: int, what: dict[str, Any], made: int) -> dict[str, Any]:
+        choice = {"index": answer, "logprobs": None, "finish_reason": None} | what
+        prompt = self._generation.prompt_tokens
+        counts = {"prompt_tokens": prompt, "total_tokens": prompt + made, "completion_tokens": made}
+        return self._frame([choice], counts if self._running_usage else None)
+
+    def _frame(self, choices: list[dict[str, Any]], usage: dict[str, int] | None) -> dict[str, Any]:
+        kind, prefix = ("chat.completion.chunk", "chatcmpl") if self._chat else ("text_completion", "cmpl")
+        frame: dict[str, Any] = {
+            "id": f"{prefix}-{self._generation.request_id}",
+            "object": kind,
+            "created": 1_700_000_000,
+            "model": self._settings.model,
+            "choices": choices,
+        }
+        return frame if usage is None else frame | {"usage": usage}
+
+    async def _event(self, frame: dict[str, Any]) -> None:
+        text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+        await self._bytes(f"data: {text}{2 * self._faults.line_end}".encode())
+
+    async def _bytes(self, data: bytes) -> None:
+        size = self._faults.piece or len(data)
+        for start in range(0, len(data), size):
+            await self._out.write(data[start : start + size])
+            if self._faults.piece:
+                await asyncio.sleep(0)
+
+
+def usage_of(generation: Generation) -> dict[str, int]:
+    """Counts over all answers."""
+    made = sum(generation.made)
+    prompt = generation.prompt_tokens
+    return {"prompt_tokens": prompt, "total_tokens": prompt + made, "completion_tokens": made}
+
+
+def whole_answer(body: dict[str, Any], generation: Generation, settings: MockSettings, *, chat: bool) -> dict[str, Any]:
+    """A response that is not streamed."""
+    choices = []
+    for answer, (made, capped) in enumerate(zip(generation.made, generation.capped, strict=True)):
+        text = "".join(word(answer, token) for token in range(made))
+        content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+        choices.append({"index": answer, **content, "finish_reason": "length" if capped else "stop"})
+    kind = "chat.completion" if chat else "text_completion"
+    return {"id": f"x-{generation.request_id}", "object": kind, "choices": choices, "usage": usage_of(generation)}
+
+
+def prompt_tokens(body: dict[str, Any]) -> int:
+    """What this engine's tokenizer makes of a prompt: an id each, or three characters each."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, list):
+        return max(len(prompt), 1)
+    return max(len(json.dumps(body.get("messages") or prompt, ensure_ascii=False)) // 3, 1)
+
+
+def _error(status: int, message: str) -> web.Response:
+    return web.json_response({"error": {"message": message, "type": "BadRequestError", "code": status}}, status=status)
+
+
+def _abort(http: web.BaseRequest) -> None:
+    if http.transport is not None:
+        http.transport.abort()
