@@ -15,7 +15,7 @@ from numba import njit
 
 from endcast.errors import InputError, SimulationError
 from endcast.router.admission.ends import EndRate
-from endcast.router.admission.gate import CLAIMED, LIMIT, OPEN, Gate, admitted, entry_fits, take_entry
+from endcast.router.admission.gate import CLAIMED, LIMIT, OPEN, Gate, admitted, entry_fits, nothing_kept, take_entry
 from endcast.router.admission.optimistic import Optimistic
 from endcast.router.admission.rule import AdmissionRule, Fleet
 from endcast.router.book import ForecastBook
@@ -65,7 +65,7 @@ class ClusterState:
         self.preempted = Preempted(len(slots))
         self.bounded = int(capacity.min()) < UNLIMITED
         self._admission = Optimistic(0.0) if admission is None else admission
-        self._ends = EndRate()
+        self._ends, self._kept = EndRate(), nothing_kept()
         self.capacity = capacity.astype(np.int64)
         self.accepting: BoolArray = np.ones(len(slots), dtype=np.bool_)
         self.dispatched, self.steps, self.latest_s = 0, 0, 0.0
@@ -222,7 +222,8 @@ class ClusterState:
             return OPEN
         waiting, head = self.pool.columns
         curves = None if self.book is None else self.book.curves
-        return self._admission.gate(Fleet(self.slots, self.capacity, waiting, head, self._ends.tokens_per_end, curves))
+        per_end = self._ends.tokens_per_end
+        return self._admission.gate(Fleet(self.slots, self.capacity, waiting, head, per_end, self._kept, curves))
 
     def _measure(self) -> Gate:
         gate = self.gate()

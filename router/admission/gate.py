@@ -24,19 +24,22 @@ import numpy as np
 from numba import njit
 
 from endcast.router.admission.peak import Peaks, add_to_peak, no_peaks, stays_below
-from endcast.router.entries import FIELDS, MAX_TOKENS, PROMPT, ROW, read_only
+from endcast.router.entries import FIELDS, MAX_TOKENS, NOTHING, PROMPT, REQUEST, ROW, read_only
 from endcast.survival import NO_CAP, IntArray
 
 #: Rows of ``Gate.worker``: KV tokens that fit; tokens used once everything has grown by one; how far claims may go; what
 #: is claimed; requests that the worker runs.
 CAPACITY, USED, LIMIT, CLAIMED, HELD = range(5)
+#: More room than any worker has.
+MAX_ROOM = 1 << 62
 #: ``Gate.assumed_cap`` of rules whose requests claim what they use.
 CLAIM_USE = -1
 
 
 class Gate(NamedTuple):
     """One round's test. ``waiting`` (fields, …) entries of what waits, the oldest in column ``head``; ``worker`` (5, G);
-    ``assumed_cap`` output tokens that a request without a cap claims, or ``CLAIM_USE``; ``peaks`` the look ahead."""
+    ``assumed_cap`` output tokens that a request without a cap claims, or ``CLAIM_USE``; ``peaks`` the look ahead; ``kept``
+    (2,) the request for which a worker was kept last, and that worker: it outlives the round."""
 
     bounded: bool
     waiting: IntArray
@@ -44,11 +47,17 @@ class Gate(NamedTuple):
     worker: IntArray
     assumed_cap: int
     peaks: Peaks
+    kept: IntArray
 
 
 def _without_bounds() -> Gate:
     nobody = read_only(np.zeros((FIELDS + 1, 1), dtype=np.int64))
-    return Gate(False, nobody, 0, np.zeros((5, 1), dtype=np.int64), CLAIM_USE, no_peaks())
+    return Gate(False, nobody, 0, np.zeros((5, 1), dtype=np.int64), CLAIM_USE, no_peaks(), nothing_kept())
+
+
+def nothing_kept() -> IntArray:
+    """``Gate.kept`` of a fleet in which no worker was kept yet."""
+    return np.full(2, NOTHING, dtype=np.int64)
 
 
 #: The gate of workers whose KV never runs out: everything fits.
@@ -125,18 +134,23 @@ def admitted(gate: Gate, position: IntArray, worker: IntArray) -> IntArray:
 
 @njit(cache=True)
 def keep_for_oldest(gate: Gate, open_: IntArray, free: IntArray) -> None:
-    """Close the worker with the most room for the oldest waiting request, if that fits none now: what drains makes room.
+    """Close a worker for the oldest waiting request, if that fits none now: what drains makes room.
 
-    ``open_`` (G,) whether something may start; only workers that could hold the request, were they empty, are kept.
+    The one with the most room, and from then on the same one: others may have more room for a moment, and a worker kept
+    in turns would never drain. ``open_`` (G,) whether something may start; only workers that could hold the request, were
+    they empty, are kept.
     """
     best, most = -1, -1
+    request, prompt = gate.waiting[REQUEST, gate.head], gate.waiting[PROMPT, gate.head]
     for g in range(open_.shape[0]):
         if not open_[g]:
             continue
         if free[g] > 0 and fits(gate, g, 0):
             return
         room = gate.worker[CAPACITY, g] - gate.worker[USED, g]
-        if gate.waiting[PROMPT, gate.head] < gate.worker[CAPACITY, g] and (best < 0 or room > most):
-            best, most = g, room
+        same = gate.kept[0] == request and gate.kept[1] == g
+        if prompt < gate.worker[CAPACITY, g] and (best < 0 or same or room > most):
+            best, most = g, MAX_ROOM if same else room
     if best >= 0:
         open_[best] = False
+        gate.kept[0], gate.kept[1] = request, best

@@ -21,14 +21,15 @@ from endcast.survival import FloatArray, IntArray
 @dataclass(frozen=True, eq=False)
 class Fleet:
     """What a rule reads: what runs in the ``slots``, ``capacity`` (G,) KV tokens, the pool's entries (fields, …) with the
-    oldest in column ``head``, tokens that the fleet lately generated for each end, and forecasts where the rule needs
-    them. Not to be changed."""
+    oldest in column ``head``, tokens that the fleet lately generated for each end, ``kept`` (2,) for the gate, and forecasts
+    where the rule needs them. Not to be changed."""
 
     slots: Slots
     capacity: IntArray
     waiting: IntArray
     head: int
     tokens_per_end: float
+    kept: IntArray
     curves: Callable[[], Curves] | None = None
 
 
@@ -62,4 +63,5 @@ def make_gate(
     worker[CAPACITY], worker[HELD], worker[LIMIT] = fleet.capacity, slots.active, limit
     np.add(slots.load, slots.active, out=worker[USED])
     worker[CLAIMED] = worker[USED] if claimed is None else claimed
-    return Gate(True, fleet.waiting, fleet.head, worker, assumed_cap, no_peaks() if peaks is None else peaks)
+    looks = no_peaks() if peaks is None else peaks
+    return Gate(True, fleet.waiting, fleet.head, worker, assumed_cap, looks, fleet.kept)

@@ -254,6 +254,26 @@ def test_a_worker_is_kept_for_the_oldest() -> None:
     assert open_.tolist() == [False, True]  # the other could never hold it
 
 
+def test_one_and_the_same_worker_is_kept() -> None:
+    """The second is emptier at first. It stays kept when the first has more room for a moment, until another is the oldest."""
+    state = ClusterState(slots=np.full(2, 8), capacity=np.full(2, 100), policy=BrZero(PolicySettings()))
+    state.arrive(np.arange(5), np.array([15, 25, 30, 90, 91]), np.zeros(5))
+    state.apply(Decisions(np.array([0, 1, 2]), np.array([0, 0, 1])))
+    nothing = np.zeros(16, dtype=np.int64)
+    for ended, kept in ((None, 1), (1, 1)):
+        state.stepped(nothing, np.flatnonzero(state.slots.request == ended) if ended is not None else nothing[:0])
+        open_ = np.ones(2, dtype=np.bool_)
+        keep_for_oldest(state.gate(), open_, np.array([6, 7]))
+        assert np.flatnonzero(~open_).tolist() == [kept]
+    assert state.withdrawn(np.array([0])).tolist() == [3]
+    open_[:] = True
+    keep_for_oldest(state.gate(), open_, np.array([7, 7]))
+    assert open_.tolist() == [False, True]
+    open_[:] = [False, True]  # it accepts nothing any more
+    keep_for_oldest(state.gate(), open_, np.array([7, 7]))
+    assert open_.tolist() == [False, False]
+
+
 def test_without_bounds_everything_fits() -> None:
     assert fits(OPEN, 3, 10**6)
     take(OPEN, 3, 10**6)
