@@ -22,6 +22,7 @@ from prometheus_client import (
 
 import endcast
 from endcast.serving.metrics_outcomes import OutcomeCollector
+from endcast.serving.metrics_shared import SharedMetrics
 
 if TYPE_CHECKING:
     from endcast.serving.outcomes.figures import BookFigures
@@ -65,6 +66,7 @@ class Metrics:
             "Attempts to load another bundle, by result: served, unchanged, refused.",
             "result",
         )
+        self.shared: SharedMetrics | None = None  #: set where several processes are one service
         self._fails = False
         self._bundle = Info("endcast_bundle", "The bundle that is served.", registry=self.registry)
         self._build = Info("endcast_build", "The software that serves it.", registry=self.registry)

@@ -39,6 +39,13 @@ _CUMULATIVE = frozenset({"counter", "histogram"})
 _SUFFIX = ".metrics"
 
 
+def shared_folder(copies: Path) -> Path:
+    """Where the processes of one supervisor leave their numbers, below the folder that it made for them."""
+    folder = copies / "metrics"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 class SharedMetrics:
     """One process's part of a folder of metrics, made by whoever started the processes."""
 

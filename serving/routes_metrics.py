@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -28,17 +31,28 @@ PATHS: dict[str, Any] = {
 
 def routes(context: Context) -> list[Route]:
     """The route."""
-
-    context.metrics.read_outcomes(lambda: None if context.outcomes is None else context.outcomes.figures())
+    metrics = context.metrics
+    metrics.read_outcomes(lambda: None if context.outcomes is None else context.outcomes.figures())
     access = Access.OPEN if context.settings.public_metrics else Access.CALL
+    if metrics.shared is not None:
+        context.lives.append(partial(metrics.shared.life, _texts(context)))
 
     async def exposition(request: Request) -> Response:
         try:
             for guard in context.guards:
                 guard(request, access)
         except ServiceError as error:
-            return refuse(error, context.metrics)
-        loaded = context.bundles.current
-        return Response(context.metrics.exposition(loaded.id, loaded.state_version), media_type=CONTENT_TYPE_LATEST)
+            return refuse(error, metrics)
+        text = next(_texts(context))
+        if metrics.shared is not None:
+            text = await asyncio.to_thread(metrics.shared.merged, text)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     return [Route("/metrics", exposition, methods=["GET"])]
+
+
+def _texts(context: Context) -> Iterator[bytes]:
+    """This process's metrics as they are each time that one is taken."""
+    while True:
+        loaded = context.bundles.current
+        yield context.metrics.exposition(loaded.id, loaded.state_version)

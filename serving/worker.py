@@ -107,12 +107,16 @@ def work(folder: str, settings: Settings, listening: socket.socket, connection: 
     """Serve until told to stop: the life of one process."""
     from endcast.serving.app import build_app
     from endcast.serving.launch import folder_context
+    from endcast.serving.logs import configure_logging
+    from endcast.serving.metrics_shared import SharedMetrics, shared_folder
     from endcast.serving.run import serve_until_stopped
 
+    configure_logging(settings)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is meant for the supervisor
     peers = dataclasses.replace(settings, outcome_peers=True)
     context = folder_context(Path(folder), peers)
     assert context.reloader is not None
     context.reloader.agreed = bundle
+    context.metrics.shared = SharedMetrics(shared_folder(Path(folder).parent.parent))
     context.lives.append(Link(context, context.reloader, connection).life)
     serve_until_stopped(build_app(context), listening, peers)

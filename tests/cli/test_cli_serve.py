@@ -17,10 +17,14 @@ import pytest
 from endcast.cli import main
 
 PROGRAM = """
-import endcast
+import endcast.predictors.onnx_forecaster as bundles
 from endcast.cli import main
 from endcast.testing import ConstantHazardForecaster
-endcast.load_forecaster = lambda path, **_: ConstantHazardForecaster(0.01, bundle="sha256:abc")
+
+class Bundle(ConstantHazardForecaster):
+    manifest = {}
+
+bundles.load_forecaster = lambda path, **_: Bundle(0.01, bundle="sha256:abc")
 main(["serve", "bundle", "--port", "0"])
 """
 

@@ -11,7 +11,6 @@ import typer
 
 from endcast.cli.options import BundleArgument
 from endcast.cli.output import JsonOption
-from endcast.forecaster import Forecaster
 
 if TYPE_CHECKING:
     from endcast.serving.config import Config, Value
@@ -49,9 +48,7 @@ def serve(
     if print_config:
         _print(found, as_json=as_json)
         return
-    from endcast import load_forecaster
-
-    serve_forecaster(load_forecaster(bundle, recalibrate=found.settings.recalibrate), found.settings)
+    _serve(bundle, found.settings)
 
 
 def _config(file: Path | None, options: Mapping[str, Any], assignments: list[str]) -> Config:
@@ -72,21 +69,21 @@ def _print(config: Config, *, as_json: bool) -> None:
         typer.echo(printed(config), nl=False)
 
 
-def serve_forecaster(forecaster: Forecaster, settings: Settings) -> None:
-    """Listen, say where, and serve until stopped."""
+def _serve(bundle: Path, settings: Settings) -> None:
+    """Load and check the bundle, listen, say where, and serve until stopped."""
     from endcast.cli.output import console
-    from endcast.serving.app import create_app
+    from endcast.serving.launch import folder_context, serve_folder
     from endcast.serving.logs import configure_logging
-    from endcast.serving.run import listen, serve_until_stopped, url_of
+    from endcast.serving.run import listen, url_of
 
     configure_logging(settings)
-    app = create_app(settings, forecaster, getattr(forecaster, "manifest", None))
+    context = folder_context(bundle, settings)
     with listen(settings.host, settings.port) as listening:
         url = url_of(listening, tls=settings.tls_certificate is not None)
-        console.print(f"serving {forecaster.bundle} at {url}", soft_wrap=True, markup=False)
+        console.print(f"serving {context.bundles.current.id} at {url}", soft_wrap=True, markup=False)
         console.print(f"try: curl -s {url}/v1/forecasts -d '{_EXAMPLE}'", soft_wrap=True, markup=False)
         _warn_if_open(settings)
-        serve_until_stopped(app, listening, settings)
+        serve_folder(context, listening)
 
 
 def _warn_if_open(settings: Settings) -> None:
