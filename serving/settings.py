@@ -106,6 +106,9 @@ class Settings:
     outcome_peers: Annotated[
         bool, Declared("whether other processes, which share the log, serve forecasts as well")
     ] = False
+    shadow_bundle: Annotated[
+        Path | None, Declared("folder of a bundle that is scored beside the served one, answering nobody")
+    ] = None
     learn_from_outcomes: Annotated[bool, Declared("whether outcomes feed history and recalibration")] = True
     recalibrate: Annotated[bool, Declared("whether outcomes correct hazards, besides being remembered")] = True
     ledger_forecasts: Annotated[int, Declared("forecasts that wait for their outcome at most", least=0)] = 100_000

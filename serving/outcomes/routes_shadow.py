@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,8 +12,6 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from endcast.errors import EndcastError
-from endcast.predictors.onnx_forecaster import load_forecaster
-from endcast.serving.bundles import Loaded
 from endcast.serving.codec import decode_body
 from endcast.serving.context import Access, Context
 from endcast.serving.endpoints import Answer, answer, json_of, json_route, read_body, refusals
@@ -25,7 +24,9 @@ from endcast.serving.problems import ServiceError
 TYPES: tuple[type, ...] = (ShadowCall, ShadowReply)
 PATH = "/v1/bundle/shadow"
 _DECODER = msgspec.json.Decoder(ShadowCall)
-_REFUSED = {"409": "There is no such bundle, it is damaged, it is served already, or there is no shadow bundle."}
+_REFUSED = {
+    "409": "The bundle cannot be loaded or is served already, there is no shadow bundle, or there are several processes."
+}
 _BODY = {
     "400": "The body is no JSON.",
     "413": "The body is too large.",
@@ -45,7 +46,7 @@ PATHS: dict[str, Any] = {
     PATH: {
         "get": _operation("shadow", "How a shadow bundle does beside the served one.", fails=False),
         "post": _operation("set_shadow", "Score a bundle beside the served one from now on.", body=ShadowCall),
-        "delete": _operation("end_shadow", "Score no bundle beside the served one.", fails=False),
+        "delete": _operation("end_shadow", "Score no bundle beside the served one."),
     },
     f"{PATH}/promote": {
         "post": _operation("promote_shadow", "Serve the shadow bundle, and score the served one beside it.")
@@ -112,7 +113,8 @@ def routes(context: Context) -> list[Route]:
         async with one_at_a_time:
             before = await evidence()
             try:
-                await asyncio.to_thread(_load_shadow, outcomes(), call.path, recalibrate=context.settings.recalibrate)
+                _only_process(context)
+                await asyncio.to_thread(outcomes().load_shadow, Path(call.path))
             except EndcastError as error:
                 raise _refused(error) from error
             return answer(shadow_reply(context, outcomes(), *before))
@@ -120,6 +122,10 @@ def routes(context: Context) -> list[Route]:
     async def end(_request: Request) -> Answer:
         async with one_at_a_time:
             before = await evidence()
+            try:
+                _only_process(context)
+            except EndcastError as error:
+                raise _refused(error) from error
             await asyncio.to_thread(outcomes().set_shadow, None)
             return answer(shadow_reply(context, outcomes(), *before))
 
@@ -127,6 +133,7 @@ def routes(context: Context) -> list[Route]:
         async with one_at_a_time:
             before = await evidence()
             try:
+                _only_process(context)
                 await outcomes().promote()
             except EndcastError as error:
                 raise _refused(error) from error
@@ -140,6 +147,10 @@ def routes(context: Context) -> list[Route]:
     ]
 
 
-def _load_shadow(outcomes: OutcomeService, path: str, *, recalibrate: bool) -> None:
-    forecaster = load_forecaster(path, recalibrate=recalibrate)
-    outcomes.set_shadow(Loaded(forecaster, forecaster.manifest))
+def _only_process(context: Context) -> None:
+    """What one process changes by itself, the others would not."""
+    if context.settings.outcome_peers:
+        raise EndcastError(
+            "several processes serve forecasts, and this call reaches only one of them",
+            hint="Set shadow_bundle and restart; to promote it, put it where the served bundle is and reload",
+        )

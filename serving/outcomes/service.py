@@ -6,10 +6,11 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from endcast.errors import EndcastError
 from endcast.predictors.grid import IntervalGrid
-from endcast.serving.bundles import Loaded
+from endcast.serving.bundles import Loaded, load_bundle
 from endcast.serving.context import Context
 from endcast.serving.outcomes.book import Book, BookLimits
 from endcast.serving.outcomes.disk import Calls, DiskLog, Limits
@@ -68,6 +69,8 @@ class OutcomeService:
         book = await self._loop.run_in_executor(None, self.open)
         await self.lessons.drain()
         book.start()
+        if (folder := self._context.settings.shadow_bundle) is not None:
+            await asyncio.to_thread(self.load_shadow, folder)
         try:
             yield
         finally:
@@ -135,6 +138,10 @@ class OutcomeService:
         log is long: not for the event loop."""
         if self._context.settings.learn_from_outcomes and not self.lessons.knows(loaded):
             self._between(lambda: self._enrol(loaded))
+
+    def load_shadow(self, folder: Path) -> None:
+        """``set_shadow`` with the bundle of a folder; ``BundleError`` if it must be refused."""
+        self.set_shadow(load_bundle(folder, self._context.settings))
 
     def set_shadow(self, loaded: Loaded | None) -> None:
         """Score this bundle beside the served one from now on, or none. Takes as long as ``prepare``."""

@@ -32,7 +32,7 @@ class Shadow:
         self._forecasts: deque[tuple[Scored, Landmark]] = deque()
         self._lessons: deque[Record] = deque()
         self._wake = threading.Condition()
-        self._closing = False
+        self._busy = self._closing = False
         self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
         self._thread.start()
 
@@ -50,6 +50,12 @@ class Shadow:
             self._lessons.extend(records)
             self._wake.notify()
 
+    @property
+    def idle(self) -> bool:
+        """Whether it has done all that it was given."""
+        with self._wake:
+            return not (self._busy or self._forecasts or self._lessons)
+
     def close(self) -> None:
         """End, once all outcomes that it was told of are taken in; the forecaster is free then."""
         with self._wake:
@@ -60,8 +66,10 @@ class Shadow:
     def _run(self) -> None:
         while True:
             with self._wake:
+                self._busy = False
                 while not (self._forecasts or self._lessons or self._closing):
                     self._wake.wait()
+                self._busy = True
                 lessons, self._lessons = list(self._lessons), deque()
                 some = [] if self._closing else _some(self._forecasts)
                 if self._closing and not lessons:
@@ -76,7 +84,7 @@ class Shadow:
         if not some:
             return
         made = self.loaded.forecaster.forecast([landmark for _, landmark in some])
-        ends = 1.0 - batch_of(made).survival_at(self._horizons)
+        ends = (1.0 - batch_of(made).survival_at(self._horizons)).astype(np.float32)  # as exact as the served ones
         for (scored, _), forecast, row in zip(some, made, ends.T.tolist(), strict=True):
             generation = scored.generation
             if forecast.hazards is not None and (
