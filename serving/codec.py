@@ -79,13 +79,14 @@ def _call(told: ForecastsCall, requests: Sequence[ForecastRequest], settings: Se
     return Call(
         landmarks=tuple(landmark_of(request, f"requests[{i}]") for i, request in enumerate(requests)),
         request_ids=tuple(request.request_id for request in requests),
-        horizons=_ascending(settings.default_horizons if told.horizons is None else told.horizons),
-        quantiles=_ascending(settings.default_quantiles if told.quantiles is None else told.quantiles),
+        horizons=ascending(settings.default_horizons if told.horizons is None else told.horizons),
+        quantiles=ascending(settings.default_quantiles if told.quantiles is None else told.quantiles),
         curve=bool(told.curve),
     )
 
 
-def _ascending(values: Sequence[Number]) -> tuple[Number, ...]:
+def ascending(values: Sequence[Number]) -> tuple[Number, ...]:
+    """Each value once, smallest first."""
     return tuple(sorted(set(values)))
 
 

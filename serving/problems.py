@@ -120,6 +120,17 @@ def not_ready(message: str) -> ServiceError:
     return ServiceError(503, "not_ready", message)
 
 
+def unknown_stream() -> ServiceError:
+    """404."""
+    return ServiceError(
+        404,
+        "unknown_stream",
+        "there is no such stream, or no longer",
+        field="stream_id",
+        hint="It was closed, left alone for too long, or its bundle is too old: open it again with the text so far",
+    )
+
+
 def internal() -> ServiceError:
     """500: endcast's own fault; the server's log tells more."""
     return ServiceError(500, "internal", "the service failed on this call", hint="See the server's log")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import pytest
 from endcast import Forecast, Landmark, Request
 from endcast.datasets.synth import SynthLog
 from endcast.predictors.onnx_forecaster import OnnxForecaster, load_forecaster
+from endcast.serving.app import create_app
 from endcast.serving.settings import Settings
 from endcast.training.train import Trained
 
@@ -183,3 +185,29 @@ def test_too_long_an_output_is_refused_by_its_bytes(
     service = make_service(forecaster, Settings(max_body_bytes=10_000))
     response = service("POST", "/v1/forecasts", json={"requests": [{"prompt_tokens": 1, "output": "x" * 10_000}]})
     assert response.status_code == 413
+
+
+def test_a_stream_forecasts_what_a_call_with_the_whole_text_does(reading: Trained) -> None:
+    request = {"prompt": "Give three reasons.", "prompt_tokens": 8, "parameters": {"max_tokens": 400}}
+
+    async def work(client: httpx.AsyncClient) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        stream = (await client.post("/v1/streams", json={"request": request})).json()
+        assert stream["refresh_every"] == 32 and stream["generated_tokens"] == 0
+        seen = []
+        for i, start in enumerate(range(0, len(TEXT), 13)):
+            body = {"text": TEXT[start : start + 13], "generated_tokens": 4 * (i + 1), "forecast": {"curve": True}}
+            ours = (await client.post(f"/v1/streams/{stream['stream_id']}/append", json=body)).json()
+            whole = {**request, "generated_tokens": 4 * (i + 1), "output": TEXT[: start + 13]}
+            theirs = (await client.post("/v1/forecasts", json={"requests": [whole], "curve": True})).json()
+            seen.append((ours["forecast"], theirs["forecasts"][0]))
+        return seen
+
+    async def run() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        app = create_app(Settings(), load_forecaster(reading.path))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
+            return await work(client)
+
+    for ours, theirs in asyncio.run(run()):
+        assert ours["known"]["output"] and theirs["known"]["output"]
+        assert ours["curve"]["survival"] == pytest.approx(theirs["curve"]["survival"], abs=1e-6)
+        assert ours["expected_remaining"] == pytest.approx(theirs["expected_remaining"], rel=1e-5)
