@@ -10,7 +10,8 @@ K(R − 1) over the requests, whatever the grid. With forecasts each R is random
 
     mean(i) = Σ (s + e + i + 1)·p,    variance(i) = Σ (s + e + i + 1)²·p·(1 − p),    p = P(R > i),
 
-and the quantile of K(i) is taken to be mean + z·√variance, as if the sum were normal. It is evaluated just before each
+and the quantile of K(i) is taken to be mean + z·√variance, as if the sum were normal, but never more than what is held if
+nothing ends by then: up to the step where that would be too much, nothing can run out. It is evaluated just before each
 request's expected end, i = E[R] − 1 rounded, and on the ladder 0, 1, 3, 7, … 8,191, because spread-out ends may have their
 peak between expected ones. Two approximations remain: the quantile is that of K at each of these steps, not of their
 maximum, and ends are not independent where requests of one kind all run longer than forecast.

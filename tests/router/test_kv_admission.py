@@ -14,13 +14,13 @@ from endcast.router.admission.forecast_peak import ForecastPeak
 from endcast.router.admission.gate import OPEN, Gate, fits, keep_for_oldest, take
 from endcast.router.admission.headroom import Headroom
 from endcast.router.admission.optimistic import Optimistic
-from endcast.router.admission.peak import Curves, Peaks, add_to_peak, peaks_of, stays_below
+from endcast.router.admission.peak import LADDER, Curves, Peaks, add_to_peak, peaks_of, stays_below
 from endcast.router.admission.reserve_cap import ReserveCap
 from endcast.router.admission.rule import AdmissionRule
 from endcast.router.book import ForecastBook
 from endcast.router.cluster import ClusterState
 from endcast.router.entries import FIELDS, PROMPT, REQUEST, ROW
-from endcast.router.forecasts import NoForecast, Oracle
+from endcast.router.forecasts import NoForecast, Oracle, kaplan_meier
 from endcast.router.policies.br_0 import BrZero
 from endcast.router.policy import Decisions, PolicySettings
 from endcast.router.simulator import SimulationSettings, simulate
@@ -177,6 +177,39 @@ def taken_in(held: list[int], left: list[int], asked_before: bool) -> tuple[Peak
     for i in range(1, len(held)):
         add_to_peak(peaks, 0, held[i], 0, row[i])
     return peaks, row[-1]
+
+
+@pytest.mark.parametrize("z", [0.0, 0.8416, 1.6449])
+def test_it_looks_where_it_says_and_sees_what_numpy_sees(z: float) -> None:
+    """A worker that 20 requests run on and others join: mean and deviation at each step looked at, summed from scratch."""
+    rng, count, running = np.random.default_rng(0), 40, 20
+    output = np.minimum(rng.lognormal(4.0, 1.0, 500), 400).astype(np.int64) + 1
+    source = kaplan_meier(output, output > 0)
+    rows, found = np.arange(count), []
+    for _ in range(20):
+        prompt = np.maximum(rng.lognormal(5.0, 1.0, count), 1).astype(np.int64)
+        made = np.where(rows < running, rng.integers(0, 200, count), 0)
+        book = ForecastBook(Slots(np.array([count])), 0, source.shared)
+        row = book.add(source.curves(rows, np.zeros_like(rows)), prompt)
+        entries = np.full((FIELDS, count), -1, dtype=np.int64)
+        entries[REQUEST, :running], entries[PROMPT], entries[ROW] = rows[:running], prompt, row
+        peaks = peaks_of(np.array([0, count]), entries, made, book.curves(), z)
+        capacity, inside = int((prompt + made + 1)[:running].sum() + rng.integers(0, 3000)), list(range(running))
+        for j in range(running, count):
+            together = np.array([*inside, j])
+            batch = source.curves(together, made[together])
+            ends = np.maximum(np.rint(batch.expected_remaining).astype(np.int64) - 1, 0)
+            fitting = True
+            for ahead in (*LADDER, *ends):
+                p, held = batch.survival_at(int(ahead)), (prompt + made)[together] + ahead + 1.0
+                quantile = held @ p + z * np.sqrt((held * held) @ (p * (1.0 - p)))
+                fitting = fitting and min(quantile, held.sum()) <= capacity
+            assert stays_below(peaks, 0, capacity, int(prompt[j]), 0, int(row[j])) == fitting
+            if fitting:
+                add_to_peak(peaks, 0, int(prompt[j]), 0, int(row[j]))
+                inside.append(j)
+            found.append(fitting)
+    assert 0.05 < np.mean(found) < 0.95
 
 
 def test_the_quantile_is_about_that_of_drawn_ends() -> None:
