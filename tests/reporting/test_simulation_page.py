@@ -15,7 +15,7 @@ from endcast.reporting import simulation_report
 from endcast.reporting.figures import style
 from endcast.reporting.simulation_report import PLOTS, write_plots, write_report
 from endcast.reporting.simulation_summary import Simulated
-from endcast.reporting.simulation_words import command, lead, left_out
+from endcast.reporting.simulation_words import columns, command, lead, left_out, result_rows
 
 Simulate = Callable[..., Simulated]
 QUESTIONS = (
@@ -180,6 +180,12 @@ def test_bounded_memory_is_in_the_command_and_in_what_is_left_out(simulate_trace
     assert any(
         "holds 9,000 KV tokens (admission optimistic:0.05, victim smallest_kv)" in text for text in left_out(found)
     )
+    assert columns(found)[-3:] == ["thrown out", "prefilled anew, tokens", "refused"]
+    for row in result_rows(found):
+        thrown_out, anew, refused = (cell[0] for cell in row.cells[-3:])
+        assert (
+            0.0 < float(thrown_out.removesuffix(" %")) < 100.0 and float(anew.replace(",", "")) > 0.0 and refused == "0"
+        )
 
 
 def test_what_is_left_out_names_the_scale(simulated: Simulated) -> None:

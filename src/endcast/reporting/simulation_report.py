@@ -66,7 +66,7 @@ def write_report(simulated: Simulated, path: Path) -> None:
         "cards": cards(simulated),
         "setup": setup(simulated),
         "losses": losses(simulated),
-        "columns": columns(),
+        "columns": columns(simulated),
         "rows": result_rows(simulated),
         "longest": longest_waits(simulated),
         "forecast_rows": forecast_rows(simulated),

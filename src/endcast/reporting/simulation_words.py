@@ -71,6 +71,12 @@ COLUMNS = (
     Column("overtaken", ("overtakings_max",), places=0),
     Column("backlog", ("backlog",), places=0),
 )
+#: Behind those where KV memory is bounded.
+MEMORY_COLUMNS = (
+    Column("thrown out", ("preempted_share",), " %", places=2, scale=100.0),
+    Column("prefilled anew, tokens", ("recomputed_tokens",), places=0),
+    Column("refused", ("rejected",), places=0),
+)
 _KNOWS: Mapping[str, str] = MappingProxyType(
     {
         "none": "nothing: as far as it looks ahead, nothing ends",
@@ -169,9 +175,13 @@ def losses(simulated: Simulated) -> str:
     )
 
 
-def columns() -> list[str]:
+def _columns(simulated: Simulated) -> tuple[Column, ...]:
+    return COLUMNS if simulated.report.settings.get("kv_capacity") is None else (*COLUMNS, *MEMORY_COLUMNS)
+
+
+def columns(simulated: Simulated) -> list[str]:
     """Titles of the table of results."""
-    return ["policy, forecasts", *(column.title for column in COLUMNS)]
+    return ["policy, forecasts", *(column.title for column in _columns(simulated))]
 
 
 class Row(NamedTuple):
@@ -188,7 +198,7 @@ def result_rows(simulated: Simulated) -> list[Row]:
     several = simulated.report.seeds > 1
     rows = []
     for result in by_efficiency(simulated):
-        cells = [column.cell(result, several=several) for column in COLUMNS]
+        cells = [column.cell(result, several=several) for column in _columns(simulated)]
         rows.append(Row(label_of(result), _remark(simulated, result), result is simulated.best, cells))
     return rows
 
