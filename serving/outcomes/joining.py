@@ -38,7 +38,7 @@ def joined(
     return Record(
         key=found.key,
         at=now,
-        request=found.request,
+        request=RequestPart.of(found.request, arrival=found.first_s, texts=limits.texts),
         outcome=told,
         served=ServedPart(
             bundle=found.bundle,

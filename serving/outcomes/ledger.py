@@ -15,10 +15,16 @@ from itertools import groupby
 
 import numpy as np
 
-from endcast.curves import Float32Array, FloatArray
-from endcast.serving.outcomes.record import RequestPart
-from endcast.survival import Forecast, SurvivalBatch
+from endcast.curves import CurveTable, Float32Array
+from endcast.serving.outcomes.ledger_kernel import figures
+from endcast.serving.outcomes.record import light
+from endcast.survival import NO_CAP, Forecast, SurvivalBatch
 from endcast.types import Landmark, Request
+
+_ZERO = np.zeros(1, dtype=np.int64)
+_ANY = SurvivalBatch(
+    CurveTable.from_log_survival(np.array([0, 1]), np.array([[0.0, -1.0]])), _ZERO, _ZERO, _ZERO + NO_CAP, 0
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Generation:
     clock) when it last was."""
 
     key: str
-    request: RequestPart
+    request: Request  #: light
     bundle: str
     entered: int
     first_s: float
@@ -102,7 +108,9 @@ class Ledger:
         self._answered: OrderedDict[int, None] = OrderedDict()  #: of those whose outcome is known
         self._numbers: dict[str, int] = {}  #: the highest number of a forecast id, by what precedes it
         self._budget, self._budget_at = limits.scored_per_s, steady()
-        self._horizons = np.array(limits.horizons, dtype=np.int64)[:, None]
+        self._horizons = np.array(limits.horizons, dtype=np.int64)
+        self._quantiles = np.array(limits.quantiles, dtype=np.float64)
+        self._numbers_of(_ANY)  # compiles what is not yet, before anybody waits
 
     def __len__(self) -> int:
         """Forecasts that can be joined."""
@@ -120,7 +128,7 @@ class Ledger:
     def _together(self, made: list[tuple[Forecast, Landmark]]) -> list[Scored]:
         """``served`` for forecasts that are rows of one batch."""
         forecasts = [forecast for forecast, _ in made]
-        figures = self._figures(forecasts)
+        made_figures = self._figures(forecasts)
         wall, now = self._wall(), self._steady()
         scored: list[Scored] = []
         with self._lock:
@@ -129,8 +137,8 @@ class Ledger:
                 generation = self._generation(forecast, landmark.request, wall, now)
                 generation.forecast_ids.append(forecast.forecast_id)
                 self._key_of[forecast.forecast_id] = generation.key
-                if figures is not None:
-                    one = Scored(generation, forecast.generated_tokens, figures, i)
+                if made_figures is not None:
+                    one = Scored(generation, forecast.generated_tokens, made_figures, i)
                     scored.append(one)
                     generation.keep(one, self.limits.scored)
             self._forget(now)
@@ -146,10 +154,10 @@ class Ledger:
         found = self._generations.get(key)
         if found is None or found.bundle != forecast.bundle:  # after a reload, what counts is the new bundle's
             hazards = None if forecast.hazards is None else forecast.hazards.astype(np.float32)
-            part = RequestPart.of(request, arrival=wall, texts=self.limits.texts) if found is None else found.request
+            kept = (request if self.limits.texts else light(request)) if found is None else found.request
             ids, first_s = ([], wall) if found is None else (found.forecast_ids, found.first_s)
             entered = forecast.generated_tokens
-            found = Generation(key, part, forecast.bundle, entered, first_s, now, hazards, ids)
+            found = Generation(key, kept, forecast.bundle, entered, first_s, now, hazards, ids)
             self._generations[key] = found
         found.seen_s = now
         self._generations.move_to_end(key)
@@ -167,12 +175,13 @@ class Ledger:
         return Figures(self._numbers_of(batch_of(forecasts)))
 
     def _numbers_of(self, batch: SurvivalBatch) -> Float32Array:
-        ends = 1.0 - batch.survival_at(self._horizons)
-        reached = [batch.quantile(q) for q in self.limits.quantiles]
-        stated: list[FloatArray] = []
-        if reached:
-            stated = list(1.0 - batch.survival_at(np.stack(reached).astype(np.int64)))
-        return np.stack([*ends, *reached, *stated]).T.astype(np.float32)
+        table = batch.table
+        out = np.empty((len(batch), len(self._horizons) + 2 * len(self._quantiles)), dtype=np.float32)
+        figures(
+            *(out, table.edges, table.log_survival, table.log_tail, table.interval_of),
+            *(batch.row, batch.position, batch.cap, self._horizons, self._quantiles),
+        )
+        return out
 
     def _forget(self, now: float) -> None:
         """Drop the generations that were not asked about for longest, beyond the limits."""

@@ -22,6 +22,7 @@ VERSION = 1
 #: Longer texts in parameters and attributes may be prompts: they go where prompts go.
 SHORT = 64
 _NESTED = (Mapping, list, tuple)
+_PLAIN = frozenset((int, float, bool, str, type(None)))
 
 
 class RequestPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,6 +78,28 @@ class RequestPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
             prompt=self.prompt,
             messages=self.messages,
         )
+
+
+def light(request: Request) -> Request:
+    """The request without its prompt, and without what ``slim`` takes away."""
+    texts = request.prompt is not None or request.messages is not None
+    if not texts and _is_slim(request.parameters) and _is_slim(request.attributes):
+        return request
+    return msgspec.structs.replace(
+        request,
+        prompt=None,
+        messages=None,
+        parameters=slim(request.parameters),
+        attributes=slim(request.attributes),
+    )
+
+
+def _is_slim(values: Mapping[str, Any]) -> bool:
+    for value in values.values():
+        kind = type(value)
+        if kind not in _PLAIN or (kind is str and len(value) > SHORT):
+            return False
+    return True
 
 
 def slim(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from endcast import Landmark, Request
+from endcast.curves import CurveTable, log_survival_from_hazard
 from endcast.forecaster import Forecaster
 from endcast.serving.outcomes.calibration import MOST_NAMES, NAMED_WINDOW, NAMELESS, OTHER, WINDOW, LiveCalibration
 from endcast.serving.outcomes.joining import joined, outcome_part
@@ -32,6 +33,7 @@ from endcast.serving.outcomes.record import (
 )
 from endcast.serving.outcomes.schema import OutcomeTold
 from endcast.serving.outcomes.scoring import UNKNOWN, calibration_error, happened, is_end
+from endcast.survival import NO_CAP, SurvivalBatch
 from endcast.testing import ConstantHazardForecaster
 from endcast.training.metrics import ece
 from endcast.types import EndReason
@@ -226,6 +228,28 @@ def test_the_ledger_keeps_what_was_served() -> None:
     p_end, reached, stated = found.scored[1].figures.row(found.scored[1].row, 3, 2)
     assert p_end == pytest.approx([1 - 0.99**h for h in (16, 64, 128)], abs=1e-6)
     assert reached == (69.0, 230.0) and stated == pytest.approx([1 - 0.99**69, 1 - 0.99**230], abs=1e-6)
+
+
+@given(
+    hazards=st.lists(st.floats(0.001, 0.9), min_size=2, max_size=6),
+    at=st.lists(st.integers(0, 90), min_size=1, max_size=6),
+    caps=st.lists(st.none() | st.integers(0, 120), min_size=6, max_size=6),
+)
+def test_the_figures_of_the_ledger_are_those_of_the_batch(
+    hazards: list[float], at: list[int], caps: list[int | None]
+) -> None:
+    edges = np.cumsum([0, *(1 + 7 * i for i in range(len(hazards)))])
+    table = CurveTable.from_log_survival(edges, log_survival_from_hazard([hazards, hazards[::-1]]))
+    cap = np.array([NO_CAP if one is None else one for one in caps[: len(at)]])
+    batch = SurvivalBatch(table, np.arange(len(at)) % 2, np.array(at), cap, 0)
+    found = ledger(quantiles=(0.1, 0.5, 0.95))._numbers_of(batch)
+    reached = [batch.quantile(q) for q in (0.1, 0.5, 0.95)]
+    expected = [
+        *(1.0 - batch.survival_at(h) for h in (16, 64, 128)),
+        *reached,
+        *(1.0 - batch.survival_at(r.astype(np.int64)) for r in reached),
+    ]
+    np.testing.assert_allclose(found, np.stack(expected).T, rtol=1e-5, atol=1e-6)
 
 
 def test_the_ledger_is_bounded_in_number_and_age() -> None:
