@@ -7,7 +7,7 @@ nothing ends among them has the chance
     (1 − 1/m)^r ≈ exp(−r/m).
 
 n, the size of requests and the size of the memory have all cancelled out: for a chance of at most ε, r = m·ln(1/ε)
-tokens have to be free, 4.6·m for 1 in 100. m is counted in the fleet itself (``ends.py``), so nothing needs to be tuned
+tokens have to be free, 3.9·m for 2 in 100. m is counted in the fleet itself (``ends.py``), so nothing needs to be tuned
 to a log. An end is taken to free enough for some time, which holds where prompts are not tiny beside m.
 """
 
@@ -30,7 +30,7 @@ _MOST = 0.5
 class Headroom:
     """``risk``: accepted chance, in (0, 1), that a worker's memory is used up before anything ends there."""
 
-    risk: float = 0.01
+    risk: float = 0.02
 
     needs_forecast = False
     needs_cap = False
