@@ -43,9 +43,11 @@ class Account:
         self._ticket, self._dispatcher, self._body = ticket, dispatcher, body
         self._core = dispatcher.core
         self._strips, self._clock = strips, clock
-        self._reads = getattr(self._core.desk, "reads", False)
+        self._reads = self._core.reads
         self._keeps_text = keeps_text
         self._splitter = EventSplitter()
+        self._moved: dict[int, int] = {}  # answers that went on and the core was not told of yet: events of each
+        self._new_text: list[str] = []
         self.ends: dict[int, EndReason] = {}  #: of answers that ended
         self.texts: dict[int, list[str]] = {}  #: of answers, where kept
         self.tokens: dict[int, int] = {}  #: of answers, as well as they are known
@@ -56,16 +58,22 @@ class Account:
         self.failed = False  #: the engine told of an error
 
     def feed(self, data: bytes) -> bytes:
-        """The events that ``data`` completes, as the client gets them; what is incomplete is kept back."""
+        """The events that ``data`` completes, as the client gets them; what is incomplete is kept back.
+
+        The books are told once, however many events came together: a stream that lags behind is no faster clock.
+        """
         events = self._splitter.feed(data)
-        if len(events) == 1:
-            return self._take(events[0])
-        return b"".join([self._take(event) for event in events])
+        send = self._take(events[0]) if len(events) == 1 else b"".join([self._take(event) for event in events])
+        if self._moved or self._new_text:
+            self._tell()
+        return send
 
     def rest(self) -> bytes:
         """What is left of a stream that has come to its own end, for the client."""
         rest = self._splitter.rest
-        return self._take(rest) if rest else b""
+        kept = self._take(rest) if rest else b""
+        self._tell()
+        return kept
 
     def whole(self, data: bytes) -> None:
         """An answer that was not streamed."""
@@ -115,16 +123,28 @@ class Account:
         now = told if told is not None else tokens + bears_token(choice)
         if now > tokens:
             self.tokens[answer] = now
-            now_s = self._clock()
-            if self.first_token_s is None:
-                self.first_token_s = now_s
-            if self._core.on_tokens(self._ticket, now, now_s, answer):
-                self._dispatcher.stepped()
+            self._moved[answer] = self._moved.get(answer, 0) + 1
         if self._keeps_text or (self._reads and answer == 0):
             self._text(answer, text_of(choice))
         if choice.finish_reason is not None:
             self._end(choice)
+            self._tell()
             self._core.on_answer_end(self._ticket, answer)
+
+    def _tell(self) -> None:
+        """Tell the core what has come since the last time: tokens, and the text that they are."""
+        if self._moved:
+            now_s, new_step = self._clock(), False
+            if self.first_token_s is None:
+                self.first_token_s = now_s
+            for answer, events in self._moved.items():
+                new_step |= self._core.on_tokens(self._ticket, self.tokens[answer], now_s, answer, events)
+            self._moved.clear()
+            if new_step:
+                self._dispatcher.stepped()
+        if self._new_text:
+            self._core.on_text(self._ticket, "".join(self._new_text))
+            self._new_text.clear()
 
     def _text(self, answer: int, text: str) -> None:
         if not text:
@@ -132,7 +152,7 @@ class Account:
         if self._keeps_text:
             self.texts.setdefault(answer, []).append(text)
         if self._reads and answer == 0:
-            self._core.on_text(self._ticket, text)
+            self._new_text.append(text)
 
     def _end(self, choice: Choice) -> None:
         answer = choice.index if type(choice.index) is int else 0

@@ -25,8 +25,8 @@ class Beats:
         self.step_s: float | None = None  #: mean seconds a step; ``None`` until two steps were seen
         self.tokens_per_step = 1.0  #: mean tokens that an event brings; more than 1 with speculative decoding
 
-    def hear(self, slot: int, tokens: int, now_s: float) -> bool:
-        """An event with ``tokens`` came in ``slot``: whether it is the first of a new step."""
+    def hear(self, slot: int, tokens: float, now_s: float) -> bool:
+        """An event with ``tokens`` (a mean, where several came at once) came in ``slot``: whether it is the first of a new step."""
         new = self._heard[slot] != 0
         if new:
             self._begin(now_s)

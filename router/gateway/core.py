@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from endcast.errors import SimulationError
 from endcast.router.admission import admission_rule
 from endcast.router.cluster import ClusterState, Started
 from endcast.router.entries import REQUEST
@@ -64,6 +65,13 @@ class RoutingCore:
         self.running = 0  #: requests placed
         self.late_forecasts = 0  #: rounds that ran as BR-0 for want of forecasts
         self.rounds = 0
+        self.failed_rounds = 0  #: rounds whose policy made impossible decisions; they ran as BR-0
+        self.problem = ""  #: what was wrong with the last of them
+
+    @property
+    def reads(self) -> bool:
+        """Whether forecasts are made from outputs: texts are wanted, and a round each step."""
+        return self.desk is not None and self.desk.reads
 
     # ---- events
 
@@ -86,8 +94,11 @@ class RoutingCore:
         if ticket.slots[0] != NOWHERE:
             self._recounted.append((ticket.slots[0], tokens))
 
-    def on_tokens(self, ticket: Ticket, generated: int, now_s: float, answer: int = 0) -> bool:
-        """``answer`` of the request has ``generated`` tokens by now, all told; whether that opens a new decode step."""
+    def on_tokens(self, ticket: Ticket, generated: int, now_s: float, answer: int = 0, events: int = 1) -> bool:
+        """``answer`` of the request has ``generated`` tokens by now, all told; whether that opens a new decode step.
+
+        ``events`` of its stream told so at once: more than one where the stream was read late.
+        """
         if ticket.phase is not Phase.RUNNING or not 0 <= answer < len(ticket.generated):
             return False
         more = generated - ticket.generated[answer]
@@ -97,7 +108,7 @@ class RoutingCore:
         slot = ticket.slots[answer]
         if slot == NOWHERE:
             return False
-        new = self.beats.hear(slot, more, now_s)
+        new = self.beats.hear(slot, more / events, now_s)
         if new:
             self._close_step()
         self._tokens[slot] += more
@@ -172,10 +183,14 @@ class RoutingCore:
             policy, name = self.fallback, "br_0: no forecasts"
             self.late_forecasts += 1
         view = self.cluster.view(now_s)
-        decisions = policy.decide(view, self._rng)
-        if self._holds.any_wide and not self.policy.immediate_dispatch:
-            decisions = self._holds.fitting(view, decisions, lambda number: self._entries[number][0])
-        return placed + self._apply(decisions, name, now_s)
+        try:
+            return placed + self._apply(self._fitting(policy.decide(view, self._rng)), name, now_s)
+        except SimulationError as error:  # nothing was changed by it
+            self.failed_rounds += 1
+            self.problem = str(error)
+            return placed + self._apply(
+                self._fitting(self.fallback.decide(view, self._rng)), "br_0: policy failed", now_s
+            )
 
     def load(self) -> IntArray:
         """(G,) KV tokens on each worker, all events so far included."""
@@ -188,6 +203,12 @@ class RoutingCore:
         return self.cluster.slots.active.copy()
 
     # ---- books
+
+    def _fitting(self, decisions: Decisions) -> Decisions:
+        """The decisions without those of wide requests that must wait for more free slots."""
+        if not self._holds.any_wide or self.policy.immediate_dispatch:
+            return decisions
+        return self._holds.fitting(decisions, lambda number: self._entries[number][0])
 
     def _any_free(self) -> bool:
         slots = self.cluster.slots

@@ -75,8 +75,8 @@ class Dispatcher:
         self._freed()
 
     def stepped(self) -> None:
-        """A decode step began: time for a round if anything waits."""
-        if self.core.waiting:
+        """A decode step began: time for a round if anything waits, or is read."""
+        if self.core.waiting or self.core.reads:
             self.wake()
 
     # ---- workers

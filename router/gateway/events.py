@@ -54,8 +54,8 @@ class EventSplitter:
 
 def data_of(event: bytes) -> bytes:
     """The data of an event: its ``data`` lines joined by LF; empty where it has none (a comment)."""
-    if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
-        return event[6:-2]
+    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
+        return event[6:-2]  # as engines write it; the second end of line is the last byte of any event
     lines = []
     for line in _LINE.split(event):
         name, _, value = line.partition(b":")

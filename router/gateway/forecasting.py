@@ -38,6 +38,10 @@ class Desk(Protocol):
     def healthy(self) -> bool:
         """Whether forecasts come in time."""
 
+    @property
+    def reads(self) -> bool:
+        """Whether texts are wanted."""
+
     def open(self, ticket: Ticket) -> None:
         """A request arrived, or waits for another attempt: a forecast is due before it is admitted."""
 

@@ -60,6 +60,7 @@ class Gateway:
         }
 
     async def __aenter__(self) -> Self:
+        await self.engines.__aenter__()
         self.health.start()
         self.watch.start()
         if self.log is not None:

@@ -11,6 +11,7 @@ RANK = "X-data-parallel-rank"
 #: Becomes part of the engine's response id, so it must be unique: the router sends one of its own.
 REQUEST_ID = "X-Request-Id"
 
+_NONE: frozenset[str] = frozenset()
 #: Meant for the next hop only, or set anew for it.
 _HOP = frozenset(
     (
@@ -43,13 +44,14 @@ def for_engine(
 
 def for_client(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     """An engine's headers as the client gets them."""
-    dropped = _HOP | _named(headers)
+    named = _named(headers)
+    dropped = _HOP | named if named else _HOP
     return CIMultiDict([(name, value) for name, value in headers.items() if name.lower() not in dropped])
 
 
 def _named(headers: CIMultiDictProxy[str]) -> frozenset[str]:
     """Names that ``Connection`` declares to be for one hop."""
     told = headers.get("Connection")
-    if told is None or told.lower() in ("keep-alive", "close"):
-        return frozenset()
+    if told is None or told in ("keep-alive", "close"):
+        return _NONE
     return frozenset(part.strip().lower() for part in told.split(","))

@@ -127,6 +127,7 @@ _OF_POOLS = (
     ("running", "Requests that run.", lambda pool: pool.core.running),
     ("imbalance_tokens", "KV tokens that workers lack to the heaviest one.", lambda pool: pool.imbalance()),
     ("rounds_total", "Routing rounds.", lambda pool: pool.core.rounds),
+    ("failed_rounds_total", "Rounds as BR-0 since the policy decided the impossible.", lambda pool: pool.core.failed_rounds),
     ("steps_total", "Decode steps seen in streams.", lambda pool: pool.core.beats.count),
     ("step_seconds", "Mean decode step.", lambda pool: pool.core.beats.step_s),
     ("tokens_per_step", "Mean tokens of a request in a step.", lambda pool: pool.core.beats.tokens_per_step),

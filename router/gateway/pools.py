@@ -11,7 +11,8 @@ from endcast.forecaster import Forecaster
 from endcast.router.gateway.config import Limits, Pool
 from endcast.router.gateway.core import RoutingCore, needs_forecasts
 from endcast.router.gateway.dispatch import Dispatcher
-from endcast.router.gateway.forecasting import Threaded
+from endcast.router.gateway.forecasting import Inline, Threaded
+from endcast.router.gateway.tickets import Intake
 
 #: The forecaster of a pool that needs one, and the prior that stands in for it.
 Forecasts = Callable[[Pool], tuple[Forecaster, Forecaster]]
@@ -37,11 +38,13 @@ class PoolAtWork:
     """One pool of a running gateway."""
 
     def __init__(self, pool: Pool, limits: Limits, forecasts: Forecasts | None, rng: np.random.Generator) -> None:
-        desk = None
+        desk: Threaded | None = None
+        self._prior: Forecaster | None = None
         if needs_forecasts(pool):
             if forecasts is None:
                 raise EndcastError(f"policy {pool.policy} uses forecasts and none were given")
             forecaster, prior = forecasts(pool)
+            self._prior = prior
             desk = Threaded(
                 forecaster,
                 prior,
@@ -72,6 +75,22 @@ class PoolAtWork:
         for worker in self.workers:
             if worker.url == url:
                 self.dispatcher.accept(worker.index, up)
+
+    def warm_up(self) -> None:
+        """Route a few requests that do not exist, so that the kernels are loaded before real ones wait for them."""
+        prior = self._prior
+        desk = None if prior is None else Inline(prior, prior, horizon=self.config.horizon, soften=self.config.soften)
+        core = RoutingCore(self.config, desk=desk, rng=np.random.default_rng(0))
+        for round_s in (0.0, 1.0):
+            tickets = [core.open(Intake(prompt_tokens=1, width=width)) for width in (1, 2)]
+            core.decide(round_s)
+            for tokens, ticket in enumerate(tickets * 2, start=1):
+                core.on_tokens(ticket, tokens, round_s)
+                core.on_prompt(ticket, 1 + tokens)
+            core.decide(round_s)
+            for ticket in tickets:
+                core.on_end(ticket)
+        core.decide(2.0)
 
     def imbalance(self) -> float:
         """Σ (heaviest load − load) over workers, KV tokens."""

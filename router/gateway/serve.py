@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import resource
 import signal
 import socket
 import ssl
@@ -31,15 +33,14 @@ class Server:
 
     async def __aenter__(self) -> Self:
         server = http_server(self.gateway.handle, self.gateway.config.limits.max_body_bytes)
+        tls, listening = _tls(self._listen), _socket(self._listen)
         self._runner = web.ServerRunner(server, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
-        listening = _socket(self._listen)
-        tls = _tls(self._listen)
+        await self.gateway.__aenter__()
         await web.SockSite(self._runner, listening, ssl_context=tls, backlog=2048).start()
         host, port = listening.getsockname()[:2]
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         self.url = f"{'http' if tls is None else 'https'}://{f'[{shown}]' if ':' in shown else shown}:{port}"
-        await self.gateway.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -61,6 +62,7 @@ class Server:
 
 def serve_until_stopped(config: Config, forecasts: Forecasts | None, tell: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT, then drain; ``tell`` gets the address once it listens."""
+    _raise_file_limit()
     uvloop.run(_serve(config, forecasts, tell))
 
 
@@ -69,10 +71,22 @@ async def _serve(config: Config, forecasts: Forecasts | None, tell: Callable[[st
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    async with Server(Gateway(config, forecasts=forecasts), config.listen) as server:
+    gateway = Gateway(config, forecasts=forecasts)
+    for pool in gateway.pools:
+        pool.warm_up()
+    gc.collect()
+    gc.freeze()  # what is loaded by now stays: the collector need not walk it again and again
+    async with Server(gateway, config.listen) as server:
         tell(server.url)
         await stopped.wait()
         await server.drain()
+
+
+def _raise_file_limit() -> None:
+    """As many open files as the system allows: a stream takes two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _socket(listen: Listen) -> socket.socket:

@@ -31,6 +31,8 @@ class Engines:
     def __init__(self, limits: Limits, health: Health) -> None:
         self._health = health
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_timeout_s)
+
+    async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0, ttl_dns_cache=30),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -41,8 +43,6 @@ class Engines:
             max_line_size=_LINE,
             max_field_size=_LINE,
         )
-
-    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

@@ -14,7 +14,7 @@ import numpy as np
 from endcast.router.cluster import ClusterState
 from endcast.router.entries import REQUEST
 from endcast.router.gateway.tickets import Ticket
-from endcast.router.policy import ClusterView, Decisions
+from endcast.router.policy import Decisions
 
 
 class Holds:
@@ -47,16 +47,17 @@ class Holds:
             del self._held[worker]
             self._cluster.accept(worker, self._healthy[worker])
 
-    def fitting(self, view: ClusterView, decisions: Decisions, ticket_of: Callable[[int], Ticket]) -> Decisions:
+    def fitting(self, decisions: Decisions, ticket_of: Callable[[int], Ticket]) -> Decisions:
         """The decisions without those whose worker has too few free slots; such a worker is held from now on."""
-        free = view.free.tolist()
+        slots, waiting = self._cluster.slots, self._cluster.pool.field(REQUEST)
+        free = (slots.sizes - slots.active).tolist()
         kept = []
         places = zip(decisions.position.tolist(), decisions.worker.tolist(), strict=True)
         for i, (position, worker) in enumerate(places):
-            ticket = ticket_of(int(view.waiting[position]))
+            ticket = ticket_of(int(waiting[position]))
             if worker in self._held and self._held[worker] is not ticket:
                 continue
-            need = min(ticket.intake.width, int(view.slots[worker]))
+            need = min(ticket.intake.width, int(slots.sizes[worker]))
             if need <= free[worker]:
                 free[worker] -= need
                 kept.append(i)

@@ -29,19 +29,22 @@ def chunk(index: int, delta: dict[str, Any], usage: tuple[int, int] | None = Non
     return {"id": "c", "choices": [choice], **counts}
 
 
-def account_of(
+def in_a_loop(
     pieces: list[bytes], *, answers: int = 1, strips: bool, options: Any = None
 ) -> tuple[bytes, Account, Any]:
     """What a client gets of a stream in ``pieces``, the account, and (load, tokens of each answer) before it ended."""
+    core = RoutingCore(Pool(workers=(WorkerConfig(url="http://w"),), slots=8), rng=np.random.default_rng(0))
+    ticket = core.open(Intake(prompt_tokens=99, width=answers))
+    core.decide(0.0)
+    body = read_body(json.dumps({"stream": True, "n": answers, "stream_options": options}).encode(), chat=True)
+    account = Account(ticket, Dispatcher(core, Limits()), body, strips=strips, keeps_text=True, clock=lambda: 0.0)
+    sent = b"".join([account.feed(piece) for piece in pieces] + [account.rest()])
+    return sent, account, (int(core.load()[0]), list(ticket.generated))
 
+
+def account_of(pieces: list[bytes], **how: Any) -> tuple[bytes, Account, Any]:
     async def run() -> tuple[bytes, Account, Any]:
-        core = RoutingCore(Pool(workers=(WorkerConfig(url="http://w"),), slots=8), rng=np.random.default_rng(0))
-        ticket = core.open(Intake(prompt_tokens=99, width=answers))
-        core.decide(0.0)
-        body = read_body(json.dumps({"stream": True, "n": answers, "stream_options": options}).encode(), chat=True)
-        account = Account(ticket, Dispatcher(core, Limits()), body, strips=strips, keeps_text=True, clock=lambda: 0.0)
-        sent = b"".join([account.feed(piece) for piece in pieces] + [account.rest()])
-        return sent, account, (int(core.load()[0]), list(ticket.generated))
+        return in_a_loop(pieces, **how)
 
     return asyncio.run(run())
 
@@ -66,12 +69,16 @@ STRIPPED = b"".join([event({k: v for k, v in frame.items() if k != "usage"}) for
     ],
 )
 def test_cut_at_every_byte(strips: bool, options: Any, expected: bytes) -> None:
-    for cut in range(len(STREAM) + 1):
-        sent, account, (load, generated) = account_of([STREAM[:cut], STREAM[cut:]], strips=strips, options=options)
-        assert sent == expected, cut
-        assert account.done and account.ends == {0: EndReason.STOP}
-        assert (account.prompt_tokens, account.total_tokens, generated, load) == (7, 5, [5], 12)
-        assert "".join(account.texts[0]) == "你好hm 🌍"
+    async def run() -> None:
+        for cut in range(len(STREAM) + 1):
+            pieces = [STREAM[:cut], STREAM[cut:]]
+            sent, account, (load, generated) = in_a_loop(pieces, strips=strips, options=options)
+            assert sent == expected, cut
+            assert account.done and account.ends == {0: EndReason.STOP}
+            assert (account.prompt_tokens, account.total_tokens, generated, load) == (7, 5, [5], 12)
+            assert "".join(account.texts[0]) == "你好hm 🌍"
+
+    asyncio.run(run())
 
 
 def test_one_byte_at_a_time() -> None:

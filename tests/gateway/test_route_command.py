@@ -34,11 +34,11 @@ def test_it_routes_until_told_to_stop(tmp_path: pathlib.Path) -> None:
             match = re.fullmatch(r"routing to 2 workers at (http://127\.0\.0\.1:\d+)\n", line)
             assert match, (line, (await process.stderr.read()).decode())
             body = {"messages": [{"role": "user", "content": "x"}], "stream": True, "mock_output_tokens": 30}
-            async with aiohttp.ClientSession() as client:
-                async with client.post(f"{match[1]}/v1/chat/completions", json=body) as response:
-                    await response.content.readline()
-                    process.send_signal(signal.SIGTERM)
-                    rest = await response.read()
+            url = f"{match[1]}/v1/chat/completions"
+            async with aiohttp.ClientSession() as client, client.post(url, json=body) as response:
+                await response.content.readline()
+                process.send_signal(signal.SIGTERM)
+                rest = await response.read()
             assert response.status == 200 and rest.endswith(b"data: [DONE]\n\n"), "what runs is finished"
             assert await process.wait() == 0 and await process.stderr.read() == b""
 

@@ -14,6 +14,7 @@ from endcast.router.gateway.config import Pool, WorkerConfig
 from endcast.router.gateway.core import RoutingCore
 from endcast.router.gateway.forecasting import Inline
 from endcast.router.gateway.tickets import NOWHERE, Intake, Phase, Ticket
+from endcast.router.policy import ClusterView, Decisions, PolicySettings
 from endcast.testing import ConstantHazardForecaster
 from endcast.types import EndReason
 
@@ -170,6 +171,33 @@ def test_bounded_kv_memory_is_kept() -> None:
     opened(core, 5, width=4)
     core.decide(1.0)
     assert core.load()[0] <= 100
+
+
+def test_a_policy_that_decides_the_impossible_is_br_0() -> None:
+    class Confused(type(make_core().policy)):  # type: ignore[misc]
+        def decide(self, view: ClusterView, rng: np.random.Generator) -> Decisions:
+            return Decisions(np.array([0, 0]), np.array([0, 1]))
+
+    core = make_core()
+    core.policy = Confused(PolicySettings())
+    (ticket,) = opened(core, 10)
+    assert core.decide(0.0) == [ticket] and ticket.reason == "br_0: policy failed"
+    assert core.failed_rounds == 1 and "twice" in core.problem and core.load().sum() == 10
+
+
+def test_a_policy_may_refuse_requests() -> None:
+    class Strict(type(make_core().policy)):  # type: ignore[misc]
+        def decide(self, view: ClusterView, rng: np.random.Generator) -> Decisions:
+            return Decisions(np.array([1]), np.array([0]), refused=np.array([0, 2]))
+
+    core = make_core()
+    core.policy = Strict(PolicySettings())
+    tickets = opened(core, 10, 20, 30)
+    told = core.decide(0.0)
+    assert [t.phase for t in told] == [Phase.RUNNING, Phase.REFUSED, Phase.REFUSED] and told[0] is tickets[1]
+    for ticket in tickets:
+        core.on_end(ticket)
+    assert (core.waiting, core.running, core.load().sum()) == (0, 0, 0)
 
 
 POLICIES = ["br_0", "br_h", "least_kv", "round_robin", "olp"]

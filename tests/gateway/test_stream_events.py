@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endcast.router.gateway.events import EventSplitter, data_of
@@ -113,7 +113,12 @@ def test_what_is_no_chunk_is_none(data: bytes) -> None:
     assert read_frame(data) is None
 
 
-@given(st.dictionaries(st.text(max_size=8), st.recursive(st.none() | st.text(max_size=8) | st.integers(), st.lists)))
+@settings(max_examples=40)
+@given(
+    st.dictionaries(
+        st.text(max_size=5), st.none() | st.text(max_size=8) | st.integers() | st.lists(st.text()), max_size=4
+    )
+)
 def test_usage_is_cut_out_of_any_chunk(members: dict[str, object]) -> None:
     members.pop("choices", None)
     chunk = {key: value for key, value in members.items() if key not in ("usage", "error")}
