@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numba import njit
 
 from endcast.errors import InputError, SimulationError
 from endcast.router.admission.ends import EndRate
@@ -20,6 +19,8 @@ from endcast.router.admission.optimistic import Optimistic
 from endcast.router.admission.rule import AdmissionRule, Fleet
 from endcast.router.book import ForecastBook
 from endcast.router.entries import FIELDS, MAX_TOKENS, NOTHING, PROMPT, REQUEST, ROW, SUPPOSED, TENANT, read_only
+from endcast.router.faults import FAULTS
+from endcast.router.faults import fault as fault_of
 from endcast.router.policy import BoolArray, ClusterView, Decisions, Policy
 from endcast.router.pool import OVERTAKEN, Pool
 from endcast.router.preemption import Preempted
@@ -40,12 +41,22 @@ class Started(msgspec.Struct, frozen=True, gc=False):
     refused: IntArray
 
 
+class Lost(msgspec.Struct, frozen=True, gc=False):
+    """Requests (k,) that were with a lost worker, the tokens (k,) that each had generated there, and whether it had
+    ``started`` (k,) there at all."""
+
+    request: IntArray
+    generated: IntArray
+    started: BoolArray
+
+
 class ClusterState:
     """G workers with ``slots`` (G,) each and KV ``capacity`` (G,) tokens, and the requests in the system.
 
     A request is an integer ≥ 0 of the caller's choosing; the core hands it back and reads nothing into it. ``policy``
     decides which books are kept: forecasts, prefixes. ``curves`` is the table that all forecasts share, if they do.
-    ``admission`` says when there is KV room; unless given, when a request fits now.
+    ``admission`` says when there is KV room; unless given, when a request fits now. ``speed`` (G,) > 0 of each worker, all 1
+    unless given.
     """
 
     def __init__(
@@ -56,6 +67,7 @@ class ClusterState:
         policy: Policy,
         curves: CurveTable | None = None,
         admission: AdmissionRule | None = None,
+        speed: FloatArray | None = None,
     ) -> None:
         if capacity.shape != slots.shape or int(capacity.min()) < 1:
             raise InputError("capacity", "each worker needs room for at least one KV token")
@@ -67,6 +79,7 @@ class ClusterState:
         self._admission = Optimistic(0.0) if admission is None else admission
         self._ends, self._kept = EndRate(), nothing_kept()
         self.capacity = capacity.astype(np.int64)
+        self.speed: FloatArray = np.ones(len(slots)) if speed is None else speed
         self.accepting: BoolArray = np.ones(len(slots), dtype=np.bool_)
         self.dispatched, self.steps, self.latest_s = 0, 0, 0.0
         self._free, self._room, self._fitting = self.slots.sizes.copy(), self.capacity.copy(), self.capacity.copy()
@@ -93,12 +106,14 @@ class ClusterState:
         max_tokens: IntArray | None = None,
         forecasts: SurvivalBatch | None = None,
         prefix_blocks: Sequence[IntArray] | None = None,
+        front: bool = False,
     ) -> None:
         """Requests (k,) enter the pool, in order of arrival: prompts in tokens, arrival in seconds.
 
         ``forecasts`` (k rows) where the policy needs them; ``prefix_blocks`` each one's leading blocks; ``supposed``
         (k,) output tokens by its flags; ``tenant`` (k,) numbers ≥ 0 of the caller's choosing, −1 for an unknown one;
         ``weight`` (k,) priorities > 0, 1 where none are given; ``max_tokens`` (k,) own caps on output, or ``NO_CAP``.
+        Requests that a lost worker gives back enter in ``front`` and are placed next.
         """
         entries = np.empty((FIELDS, len(request)), dtype=np.int64)
         entries[REQUEST], entries[PROMPT], entries[ROW] = request, prompt, NOTHING
@@ -112,9 +127,9 @@ class ClusterState:
         if self.prefixes is not None:
             none = np.zeros(0, dtype=np.int64)
             self.prefixes.arrive(request, prefix_blocks or [none] * len(request))
-        self.pool.append(entries, arrival_s, 1.0 if weight is None else weight)
+        (self.pool.prepend if front else self.pool.append)(entries, arrival_s, 1.0 if weight is None else weight)
         if len(request):
-            self.latest_s = float(arrival_s[-1])
+            self.latest_s = max(self.latest_s, float(arrival_s[-1]))
 
     def stepped(self, tokens: IntArray, ended: IntArray) -> None:
         """The request in each slot has generated ``tokens`` (S,) more; those in the slots ``ended`` (k,) are gone.
@@ -196,23 +211,25 @@ class ClusterState:
         """Whether new requests may go to ``worker``; what runs there goes on."""
         self.accepting[worker] = accepting
 
-    def lose(self, worker: int) -> IntArray:
+    def lose(self, worker: int) -> Lost:
         """``worker`` is gone: it accepts nothing more; the requests that ran and queued there, forgotten here."""
         self.accepting[worker] = False
         own = np.arange(self.slots.start[worker], self.slots.start[worker + 1])
-        running = self.slots.request[own]
-        running = running[running != NOTHING]
+        own = own[self.slots.request[own] != NOTHING]
+        running, generated = self.slots.request[own], self.slots.generated[own]
         self._advance(np.zeros(len(self.slots), dtype=np.int64), own)
+        preempted = [self.preempted.pop(worker) for _ in range(int(self.preempted.count[worker]))]
         free = np.zeros_like(self.capacity)
         free[worker] = UNLIMITED
         _, queued = self.queues.pop_fitting(free, OPEN)
-        preempted = [self.preempted.pop(worker)[0] for _ in range(int(self.preempted.count[worker]))]
-        queued = np.stack([*preempted, *queued.T], axis=1) if preempted else queued
+        waiting = np.concatenate([queued[:, :0], *(entry[:, None] for entry, _ in preempted), queued], axis=1)
         if self.book is not None:
-            self.book.drop(queued[ROW])
+            self.book.drop(waiting[ROW])
         if self.prefixes is not None:
             self.prefixes.lose(worker)
-        return np.concatenate([running, queued[REQUEST]])
+        made = [*generated, *(tokens for _, tokens in preempted), *np.zeros(queued.shape[1], dtype=np.int64)]
+        started = np.arange(len(made)) < len(running) + len(preempted)
+        return Lost(np.concatenate([running, waiting[REQUEST]]), np.array(made, dtype=np.int64), started)
 
     # ---- what a policy sees, and what becomes of what it says
 
@@ -272,12 +289,12 @@ class ClusterState:
         """
         position, worker, refused = decisions.position, decisions.worker, decisions.refused
         gate = self._measure()
-        fault = _fault(
+        fault = fault_of(
             position, worker, refused, self.pool.field(PROMPT), self._free, self._fitting, self.accepting,
             self._immediate,
         )  # fmt: skip
         if fault:
-            raise SimulationError(f"the policy's decisions {_FAULTS[fault]}", hint="This is a fault of the policy")
+            raise SimulationError(f"the policy's decisions {FAULTS[fault]}", hint="This is a fault of the policy")
         if self.bounded and not self._immediate:
             kept = admitted(gate, position, worker)
             position, worker = position[kept], worker[kept]
@@ -285,7 +302,10 @@ class ClusterState:
         self.dispatched += len(position)
         if self.prefixes is not None:
             self.prefixes.placed(entries[REQUEST], worker)
+        beyond = entries[REQUEST, :0]
         if self._immediate:
+            if self.bounded:
+                beyond, worker, entries = self._parted(worker, entries)
             self.queues.push(worker, entries)
             worker, entries = self.queues.pop_fitting(self._free, gate)
         slots = self.slots.occupy(worker, entries)
@@ -293,7 +313,14 @@ class ClusterState:
             self.book.started(slots)
         if len(refused):
             refused = self.withdrawn(refused - np.searchsorted(np.sort(position), refused))
-        return Started(entries[REQUEST], slots, refused)
+        return Started(entries[REQUEST], slots, np.concatenate([refused, beyond]))
+
+    def _parted(self, worker: IntArray, entries: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Requests that their workers could never hold, forgotten here; workers and entries of the others."""
+        never = entries[PROMPT] >= self.capacity[worker]
+        if self.book is not None:
+            self.book.drop(entries[ROW, never])
+        return entries[REQUEST, never], worker[~never], entries[:, ~never]
 
     def _view_of_workers(self) -> dict[str, Any]:
         return {
@@ -302,6 +329,7 @@ class ClusterState:
             "slots": read_only(self.slots.sizes),
             "free": read_only(self._free),
             "capacity": read_only(self.capacity),
+            "speed": read_only(self.speed),
             "room": read_only(self._room),
             "accepting": read_only(self.accepting),
             "queued": read_only(self._queued if self.bounded else self.queues.count),
@@ -312,45 +340,3 @@ class ClusterState:
             "running_tenant": read_only(self.slots.entries[TENANT]),
             "queued_supposed": read_only(self._queued_supposed if self.bounded else self.queues.supposed),
         }
-
-
-_FAULTS = {
-    1: "name a waiting request that does not exist",
-    2: "name a waiting request twice",
-    3: "name a worker that does not exist or accepts nothing",
-    4: "give a worker more requests than it has free slots",
-    5: "give a worker a request without KV room for it",
-}
-
-
-@njit(cache=True)
-def _fault(
-    position: IntArray, worker: IntArray, refused: IntArray, prompt: IntArray, free: IntArray, room: IntArray,
-    accepting: BoolArray, queued: bool,
-) -> int:  # fmt: skip
-    """0, or a key of ``_FAULTS``."""
-    waiting = prompt.shape[0]
-    seen = np.zeros(waiting, dtype=np.bool_)
-    slots_left, room_left = free.copy(), room.copy()
-    for i in range(position.shape[0]):
-        p, g = position[i], worker[i]
-        if p < 0 or p >= waiting:
-            return 1
-        if seen[p]:
-            return 2
-        seen[p] = True
-        if g < 0 or g >= free.shape[0] or not accepting[g]:
-            return 3
-        slots_left[g] -= 1
-        room_left[g] -= prompt[p] + 1
-        if not queued and slots_left[g] < 0:
-            return 4
-        if not queued and room_left[g] < 0:
-            return 5
-    for p in refused:
-        if p < 0 or p >= waiting:
-            return 1
-        if seen[p]:
-            return 2
-        seen[p] = True
-    return 0

@@ -85,6 +85,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     slots: IntArray  #: (G,) most that may run
     free: IntArray  #: (G,) slots in which something may start: nothing runs there, and nothing preempted waits for the worker
     capacity: IntArray  #: (G,) KV tokens that fit
+    speed: FloatArray  #: (G,) how fast each worker reads KV, beside a worker of speed 1
     room: IntArray  #: (G,) KV tokens that the admission rule leaves once every running request has grown by one; a request needs its prompt + 1
     gate: Gate  #: the admission rule for this round: who may start where (``fits``, ``take``)
     accepting: BoolArray  #: (G,) whether new requests may go there
@@ -101,7 +102,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     waiting: IntArray  #: (n,) requests that nobody has been given yet, in order of arrival
     waiting_prompt: IntArray  #: (n,) tokens
     waiting_arrival_s: FloatArray  #: (n,) seconds
-    waiting_overtaken: IntArray  #: (n,) how many later arrivals have been placed before it
+    waiting_overtaken: IntArray  #: (n,) how many later arrivals have been placed before it; beyond any bound where it comes from a lost worker
     waiting_supposed: IntArray  #: (n,) output tokens supposed of each, from its flags
     waiting_tenant: IntArray  #: (n,) the caller's number for each one's tenant; −1 where that is unknown
     waiting_weight: FloatArray  #: (n,) priority of each: what it counts beside others, > 0

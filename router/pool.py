@@ -14,6 +14,8 @@ from endcast.survival import FloatArray, IntArray
 
 #: The row behind an entry's own: how many later arrivals have been placed before it.
 OVERTAKEN = FIELDS
+#: Beyond any bound on overtaking: such a request is placed next.
+AT_ONCE = 1 << 40
 #: What is kept of each as a real number: when it arrived, in seconds, and its weight.
 ARRIVAL_S, WEIGHT = range(2)
 
@@ -65,6 +67,18 @@ class Pool:
         self._numbers[WEIGHT, new] = weight
         self._tail = new.stop
 
+    def prepend(self, entries: IntArray, arrival_s: FloatArray, weight: FloatArray | float = 1.0) -> None:
+        """Put requests (6, k) in front of those that wait, to be placed next: they count as overtaken often enough."""
+        count = entries.shape[1]
+        if self._head < count:
+            self._grow(0, count)
+        new = slice(self._head - count, self._head)
+        self._columns[:FIELDS, new] = entries
+        self._columns[OVERTAKEN, new] = AT_ONCE
+        self._numbers[ARRIVAL_S, new] = arrival_s
+        self._numbers[WEIGHT, new] = weight
+        self._head = new.start
+
     def remove(self, position: IntArray, *, overtaking: bool = True) -> IntArray:
         """Take out those at ``position`` (k,), distinct: their entries (6, k), in the order given.
 
@@ -75,15 +89,16 @@ class Pool:
         return taken
 
     def _make_room(self, more: int) -> None:
-        room = self._columns.shape[1]
-        if self._tail + more <= room:
-            return
+        if self._tail + more > self._columns.shape[1]:
+            self._grow(more, 0)
+
+    def _grow(self, behind: int, before: int) -> None:
         held = len(self)
-        size = max(2 * (held + more), room)
+        size = max(2 * (held + behind + before), self._columns.shape[1])
         columns, numbers = np.zeros((FIELDS + 1, size), dtype=np.int64), np.zeros((2, size))
-        columns[:, :held] = self._columns[:, self._head : self._tail]
-        numbers[:, :held] = self._numbers[:, self._head : self._tail]
-        self._head, self._tail = 0, held
+        columns[:, before : before + held] = self._columns[:, self._head : self._tail]
+        numbers[:, before : before + held] = self._numbers[:, self._head : self._tail]
+        self._head, self._tail = before, before + held
         self._keep(columns, numbers)
 
 

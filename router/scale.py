@@ -21,7 +21,7 @@ FULL_BATCH_KV_S = 0.040
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
     """Seconds a decode step takes: ``fixed_s``, ``batch_s`` for each request of the largest batch, ``kv_s`` for each
-    KV token of the heaviest worker."""
+    KV token of the heaviest worker. A worker of speed v counts as one of speed 1 with 1/v of its batch and its tokens."""
 
     fixed_s: float
     batch_s: float
@@ -46,8 +46,8 @@ def mean_kv_per_slot(prompt: IntArray, output: IntArray) -> float:
     return float((s @ o + 0.5 * (o @ (o - 1.0))) / o.sum())
 
 
-def default_step_time(slots: int, kv_per_slot: float) -> StepTime:
-    """20 ms, and 40 ms for the KV of ``slots`` requests of ``kv_per_slot`` tokens."""
+def default_step_time(slots: float, kv_per_slot: float) -> StepTime:
+    """20 ms, and 40 ms for the KV of ``slots`` requests of ``kv_per_slot`` tokens; of unlike workers, slots over speed."""
     return StepTime(fixed_s=FIXED_S, batch_s=0.0, kv_s=FULL_BATCH_KV_S / (slots * max(kv_per_slot, 1.0)))
 
 
@@ -55,7 +55,30 @@ def offered_rate(
     step: StepTime, *, utilization: float, workers: int, slots: int, kv_per_slot: float, output: IntArray
 ) -> float:
     """Requests a second at which ``workers`` × ``slots``, full and perfectly balanced, would be used to ``utilization``."""
-    tokens_per_s = workers * slots / step.of(slots, slots * kv_per_slot)
+    return fleet_rate(
+        step,
+        utilization=utilization,
+        slots=np.full(workers, slots),
+        speed=np.ones(workers),
+        kv_per_slot=kv_per_slot,
+        output=output,
+    )
+
+
+def fleet_rate(
+    step: StepTime,
+    *,
+    utilization: float,
+    slots: IntArray,
+    speed: FloatArray,
+    kv_per_slot: float,
+    output: IntArray,
+    tokens_per_step: float = 1.0,
+) -> float:
+    """Requests a second at which workers with ``slots`` and ``speed`` (G,), full and perfectly balanced, would be used
+    to ``utilization``."""
+    batch, balanced = float((slots / speed).max()), float(slots.sum() / speed.sum())
+    tokens_per_s = tokens_per_step * float(slots.sum()) / step.of(batch, balanced * kv_per_slot)
     return utilization * tokens_per_s / float(output.mean())
 
 

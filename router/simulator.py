@@ -2,96 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
-import numpy as np
-
-from endcast.errors import InputError, SimulationError
-from endcast.router.admission import admission_rule
-from endcast.router.cluster import UNLIMITED
-from endcast.router.engine import KvRules, RunRecord, check_caps, play
-from endcast.router.figures import figures
-from endcast.router.forecasts import ForecastSource, Landmarked, NoForecast
+from endcast.errors import SimulationError
+from endcast.router.engine import check_caps
+from endcast.router.figures import Figures, figures
+from endcast.router.forecasts import ForecastSource
+from endcast.router.parallel import played
+from endcast.router.plan import MakePolicy, Plan
 from endcast.router.policies import POLICIES
-from endcast.router.policy import Policy, PolicySettings
-from endcast.router.preemption import VICTIMS
+from endcast.router.record import RunRecord
 from endcast.router.results import PolicyResult, SimulationReport
-from endcast.router.scale import StepTime, default_step_time, mean_kv_per_slot, offered_rate, stretched
+from endcast.router.scale import StepTime
+from endcast.router.simulation_settings import (
+    DEFAULT_ADMISSION,
+    DEFAULT_RECOMPUTE_RATE,
+    DEFAULT_VICTIM,
+    SimulationSettings,
+)
 from endcast.router.workload import Workload
 
-#: A policy's class, as the registry names it.
-MakePolicy = Callable[[PolicySettings], Policy]
-
-#: Seed 0 plays the arrivals as they are, any other stretches them by up to this share. Runs are chaotic, but ties
-#: alone do not tell those of BR-H apart: a result that a ten-thousandth of the arrivals' spacing changes is no finding.
-_SEED_STRETCH = 1e-4
-
-#: What docs/simulating.md measures as the best that preempts fewer than 1 in 100; a prefill of 10,000 tokens a second.
-DEFAULT_ADMISSION, DEFAULT_VICTIM, DEFAULT_RECOMPUTE_RATE = "headroom", "newest", 10_000.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class SimulationSettings:
-    """The fleet, the load on it and what policies may be told.
-
-    ``workers`` G and ``slots`` B, ≥ 1; ``kv_capacity`` tokens a worker, or none, with ``admission`` rule (``RULE`` or
-    ``RULE:NUMBER``), ``victim`` and ``recompute_rate`` tokens/s where it is bounded; ``utilization`` of the offered rate,
-    > 0; ``max_overtakes`` 4·G·B unless given; ``step_time`` by the default scale unless given; ``seeds`` runs, numbered
-    from ``seed`` on. ``PolicySettings`` has the others.
-    """
-
-    workers: int = 8
-    slots: int = 64
-    kv_capacity: int | None = None
-    admission: str = DEFAULT_ADMISSION
-    victim: str = DEFAULT_VICTIM
-    recompute_rate: float = DEFAULT_RECOMPUTE_RATE
-    utilization: float = 1.0
-    horizon: int = 20
-    discount: float = 0.95
-    candidates: int = 64
-    max_overtakes: int | None = None
-    step_time: StepTime | None = None
-    seed: int = 0
-    seeds: int = 1
-
-    def __post_init__(self) -> None:
-        for field in ("workers", "slots", "seeds"):
-            value = getattr(self, field)
-            if type(value) is not int or not 1 <= value <= 100_000:
-                raise InputError(field, f"must be a whole number from 1 to 100000, not {value!r:.60}")
-        if type(self.seed) is not int or self.seed < 0:
-            raise InputError("seed", f"must be a whole number from 0 on, not {self.seed!r:.60}")
-        if self.kv_capacity is not None and (type(self.kv_capacity) is not int or self.kv_capacity < 1):
-            raise InputError("kv_capacity", f"must be a whole number of tokens from 1 on, not {self.kv_capacity!r:.60}")
-        if not (np.isfinite(self.utilization) and self.utilization > 0.0):
-            raise InputError("utilization", f"must be a finite number above 0, not {self.utilization!r:.60}")
-        if not (np.isfinite(self.recompute_rate) and self.recompute_rate > 0.0):
-            raise InputError("recompute_rate", f"must be a finite number above 0, not {self.recompute_rate!r:.60}")
-        self.for_policies()
-        self.for_memory()
-
-    def for_policies(self) -> PolicySettings:
-        """What policies are made from."""
-        bound = 4 * self.workers * self.slots if self.max_overtakes is None else self.max_overtakes
-        return PolicySettings(
-            horizon=self.horizon, discount=self.discount, candidates=self.candidates, max_overtakes=bound
-        )
-
-    def for_memory(self) -> KvRules:
-        """What holds where KV memory is bounded."""
-        return KvRules(
-            admission=admission_rule(self.admission),
-            victim=VICTIMS.get(self.victim),
-            recompute_rate=self.recompute_rate,
-        )
-
-    @property
-    def looks_ahead(self) -> bool:
-        """Whether admission needs forecasts, whatever the policy."""
-        return self.kv_capacity is not None and admission_rule(self.admission).needs_forecast
+__all__ = [
+    "DEFAULT_ADMISSION", "DEFAULT_RECOMPUTE_RATE", "DEFAULT_VICTIM", "Kept", "PlayedRun", "Progress", "SimulationSettings",
+    "check_capacity", "simulate", "simulate_policy",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -116,6 +54,49 @@ class PlayedRun:
     record: RunRecord
 
 
+@dataclass(frozen=True)
+class _Task:
+    """One run: which of the combinations, and its seed."""
+
+    combination: int
+    seed: int
+
+
+@dataclass(eq=False)
+class _Player:
+    """Plays tasks of a plan, here or in a process of its own."""
+
+    plan: Plan
+    combinations: Sequence[tuple[str, ForecastSource | None]]
+    warm: set[int] = field(default_factory=set)
+
+    def __call__(self, task: _Task, tell: Callable[[int], None]) -> RunRecord:
+        name, source = self.combinations[task.combination]
+        policy = POLICIES.get(name)
+        if task.combination not in self.warm:
+            self.plan.warm_up(policy, source)
+            self.warm.add(task.combination)
+        return self.plan.play(policy, source, task.seed, tell)
+
+
+class RunStore(Protocol):
+    """Where finished runs are kept."""
+
+    def load(self, key: str) -> RunRecord | None:
+        """The run of that key, if there is one."""
+
+    def save(self, key: str, record: RunRecord) -> None:
+        """Keep a run."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A ``store``, and what runs depend on that the plan does not know, such as how forecasts were made."""
+
+    store: RunStore
+    told: str = ""
+
+
 def simulate(
     workload: Workload,
     settings: SimulationSettings,
@@ -124,17 +105,65 @@ def simulate(
     forecasts: Sequence[ForecastSource] = (),
     progress: Callable[[Progress], None] | None = None,
     watch: Callable[[PlayedRun], None] | None = None,
+    jobs: int = 1,
+    kept: Kept | None = None,
 ) -> SimulationReport:
     """What each policy would have done with this workload: each that uses forecasts with each source, in that order.
 
-    ``watch`` is shown every run when it has ended, for whoever wants more of it than its figures.
+    ``watch`` is shown every run when it has ended, for whoever wants more of it than its figures, in that order too.
+    With ``jobs`` > 1 as many runs are played at the same time, each in a process with a copy of workload and forecasts;
+    only ``decision_ms``, which is measured, can differ. Runs that are ``kept`` already are not played again.
     """
     check_capacity(workload, settings)
-    combinations = _combinations(policies, forecasts, settings)
-    plan = _Plan.of(workload, settings)
-    runs = _Ticker(len(workload) * settings.seeds * len(combinations), progress)
-    results = [plan.result(name, POLICIES.get(name), source, runs, watch) for name, source in combinations]
+    plan, combinations = Plan.of(workload, settings), _combinations(policies, forecasts, settings)
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    tasks = [_Task(i, seed) for i in range(len(combinations)) for seed in seeds]
+    ticker = _Ticker(len(workload), [(*_named(*combinations[task.combination]), task.seed) for task in tasks], progress)
+    found: list[Figures] = []
+    for task, record in zip(tasks, _records(_Player(plan, combinations), tasks, jobs, kept, ticker), strict=True):
+        found.append(figures(record, kv_per_slot=plan.kv_per_slot))
+        if watch is not None:
+            name, label = _named(*combinations[task.combination])
+            watch(PlayedRun(name, label, task.seed, plan.step_time, record))
+    results = [
+        PolicyResult(*_named(*pair), tuple(found[i * len(seeds) : (i + 1) * len(seeds)]))
+        for i, pair in enumerate(combinations)
+    ]
     return SimulationReport(plan.describe(), settings.seeds, tuple(results))
+
+
+def _named(policy: str, source: ForecastSource | None) -> tuple[str, str | None]:
+    return policy, None if source is None else source.name
+
+
+def _records(
+    player: _Player, tasks: Sequence[_Task], jobs: int, kept: Kept | None, ticker: _Ticker
+) -> Iterator[RunRecord]:
+    """Records of all tasks, in order: those kept, and those played, which are kept from then on."""
+    keys = [] if kept is None else [_key(player, task, kept) for task in tasks]
+    held = [] if kept is None else [kept.store.load(key) for key in keys]
+    ticker.done([i for i, record in enumerate(held) if record is not None])
+    missing = [i for i in range(len(tasks)) if not held or held[i] is None]
+    fresh: Generator[RunRecord, None, None]
+    if jobs > 1 and len(missing) > 1:
+        fresh = played(player, [tasks[i] for i in missing], jobs, lambda i, served: ticker.tell(missing[i], served))
+    else:
+        fresh = (player(tasks[i], partial(ticker.tell, i)) for i in missing)
+    with closing(fresh):
+        for i in range(len(tasks)):
+            record = held[i] if held else None
+            if record is None:
+                record = next(fresh)
+                if kept is not None:
+                    kept.store.save(keys[i], record)
+            elif held:
+                held[i] = None
+            yield record
+
+
+def _key(player: _Player, task: _Task, kept: Kept) -> str:
+    policy, source = player.combinations[task.combination]
+    return player.plan.key(policy, source, task.seed, kept.told)
 
 
 def simulate_policy(
@@ -146,8 +175,11 @@ def simulate_policy(
 ) -> PolicyResult:
     """What one policy, registered or not, would have done with this workload; results call it ``name``."""
     check_capacity(workload, settings)
-    ticker = _Ticker(len(workload) * settings.seeds, None)
-    return _Plan.of(workload, settings).result(name, policy, source, ticker, None)
+    plan = Plan.of(workload, settings)
+    plan.warm_up(policy, source)
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    records = (plan.play(policy, source, seed, lambda served: None) for seed in seeds)
+    return PolicyResult(*_named(name, source), tuple(figures(one, kv_per_slot=plan.kv_per_slot) for one in records))
 
 
 def check_capacity(workload: Workload, settings: SimulationSettings) -> None:
@@ -157,9 +189,10 @@ def check_capacity(workload: Workload, settings: SimulationSettings) -> None:
         return
     if settings.for_memory().admission.needs_cap:
         check_caps(workload)
-    if bool(workload.oversized(settings.kv_capacity).all()):
+    most = int(settings.capacity_each.max())
+    if bool(workload.oversized(most).all()):
         raise SimulationError(
-            f"each of the {len(workload)} requests is larger than a worker of {settings.kv_capacity} KV tokens",
+            f"each of the {len(workload)} requests is larger than a worker of {most} KV tokens",
             hint=f"The smallest needs {int((workload.prompt + workload.output).min())}",
         )
 
@@ -179,113 +212,25 @@ def _combinations(
     return pairs
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """A workload at the rate asked for, and the scale of the fleet that serves it."""
-
-    workload: Workload
-    settings: SimulationSettings
-    step_time: StepTime
-    kv_per_slot: float
-    rate: float
-
-    @classmethod
-    def of(cls, workload: Workload, settings: SimulationSettings) -> _Plan:
-        kv_per_slot = mean_kv_per_slot(workload.prompt, workload.output)
-        step_time = settings.step_time or default_step_time(settings.slots, kv_per_slot)
-        rate = offered_rate(
-            step_time,
-            utilization=settings.utilization,
-            workers=settings.workers,
-            slots=settings.slots,
-            kv_per_slot=kv_per_slot,
-            output=workload.output,
-        )
-        at_rate = workload.at(stretched(workload.arrival_s, rate))
-        return cls(at_rate, settings, step_time, kv_per_slot, rate)
-
-    def result(
-        self,
-        name: str,
-        policy: MakePolicy,
-        source: ForecastSource | None,
-        ticker: _Ticker,
-        watch: Callable[[PlayedRun], None] | None,
-    ) -> PolicyResult:
-        label = None if source is None else source.name
-        self.warm_up(policy, source)
-        found = []
-        for seed in range(self.settings.seed, self.settings.seed + self.settings.seeds):
-            record = self.play(policy, source, seed, ticker.next(len(self.workload), name, label, seed))
-            found.append(figures(record, workers=self.settings.workers, kv_per_slot=self.kv_per_slot))
-            if watch is not None:
-                watch(PlayedRun(name, label, seed, self.step_time, record))
-        return PolicyResult(name, label, tuple(found))
-
-    def play(
-        self, policy: MakePolicy, source: ForecastSource | None, seed: int, tell: Callable[[int], None]
-    ) -> RunRecord:
-        workload = self.workload
-        if seed > 0:
-            factor = 1.0 + _SEED_STRETCH * np.random.default_rng([seed, 1]).random()
-            workload = workload.at(workload.arrival_s * factor)
-        return self._play(workload, policy, source, seed, tell)
-
-    def warm_up(self, policy: MakePolicy, source: ForecastSource | None) -> None:
-        """Serve a few requests, so that compiling the kernels is not counted as time to decide."""
-        few = np.arange(4)
-        tiny = Workload.from_arrays(arrival_s=few.astype(np.float64), prompt=few, output=few + 1, cap=few + 1)
-        stand_in: ForecastSource = NoForecast()
-        if source is not None and source.shared is None:
-            stand_in = Landmarked("", NoForecast().at_admission(few), few, np.ones_like(few), every=1)
-        self._play(tiny, policy, stand_in, 0, None)
-
-    def _play(
-        self,
-        workload: Workload,
-        policy: MakePolicy,
-        source: ForecastSource | None,
-        seed: int,
-        tell: Callable[[int], None] | None,
-    ) -> RunRecord:
-        workers = self.settings.workers
-        return play(
-            workload,
-            policy(self.settings.for_policies()),
-            slots=np.full(workers, self.settings.slots),
-            capacity=np.full(workers, UNLIMITED if self.settings.kv_capacity is None else self.settings.kv_capacity),
-            step_time=self.step_time,
-            forecasts=source,
-            rng=np.random.default_rng(seed),
-            kv=self.settings.for_memory(),
-            progress=tell,
-        )
-
-    def describe(self) -> dict[str, Any]:
-        """The settings as played, as JSON."""
-        return {
-            **asdict(self.settings),
-            "max_overtakes": self.settings.for_policies().max_overtakes,
-            "step_time": asdict(self.step_time),
-            "kv_per_slot_tokens": self.kv_per_slot,
-            "offered_rate": self.rate,
-            "requests": len(self.workload),
-            "left_out": {reason.replace(" ", "_"): count for reason, count in self.workload.left_out.items()},
-        }
-
-
 class _Ticker:
     """Counts requests served over all runs, and tells."""
 
-    def __init__(self, total: int, progress: Callable[[Progress], None] | None) -> None:
-        self._total, self._progress, self._before = total, progress, 0
+    def __init__(
+        self,
+        requests: int,
+        runs: Sequence[tuple[str, str | None, int]],
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._requests, self._runs, self._progress = requests, runs, progress
+        self._served = [0] * len(runs)
 
-    def next(self, requests: int, policy: str, forecast: str | None, seed: int) -> Callable[[int], None]:
-        """What the next run, of so many requests, tells how many it has served."""
-        before, self._before = self._before, self._before + requests
+    def done(self, runs: Sequence[int]) -> None:
+        """These runs need not be played."""
+        for run in runs:
+            self.tell(run, self._requests)
 
-        def tell(served: int) -> None:
-            if self._progress is not None:
-                self._progress(Progress(before + served, self._total, policy, forecast, seed))
-
-        return tell
+    def tell(self, run: int, served: int) -> None:
+        """Of the run of that number so many requests have been served."""
+        self._served[run] = served
+        if self._progress is not None:
+            self._progress(Progress(sum(self._served), self._requests * len(self._runs), *self._runs[run]))

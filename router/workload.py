@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +12,7 @@ from endcast.datasets.trace import Trace
 from endcast.errors import SimulationError
 from endcast.router.length_class import UNKNOWN_LENGTH, supposed_tokens
 from endcast.router.policy import BoolArray
+from endcast.router.priority import weights_of
 from endcast.survival import NO_CAP, FloatArray, IntArray
 
 
@@ -98,6 +98,7 @@ class Workload:
             output=trace.output_tokens,
             supposed=_supposed(trace),
             tenant=_tenants(trace),
+            weight=weights_of(trace),
             cap=np.where(trace.cap < 0, NO_CAP, trace.cap),
             prefix_blocks=_prefix_blocks(trace),
         )
@@ -111,20 +112,25 @@ class Workload:
         larger: BoolArray = self.prompt + self.output > capacity
         return larger
 
-    def take(self, kept: BoolArray) -> Workload:
-        """Those requests only (a mask (n,)), in the same order."""
+    def reordered(self, order: IntArray, arrival_s: FloatArray) -> Workload:
+        """The requests in ``order`` (k,), arriving at these times (k,), non-decreasing."""
         return replace(
             self,
-            row=self.row[kept],
-            arrival_s=self.arrival_s[kept],
-            prompt=self.prompt[kept],
-            output=self.output[kept],
-            supposed=self.supposed[kept],
-            tenant=None if self.tenant is None else self.tenant[kept],
-            weight=None if self.weight is None else self.weight[kept],
-            cap=None if self.cap is None else self.cap[kept],
-            prefix_blocks=tuple(itertools.compress(self.prefix_blocks, kept)),
+            row=self.row[order],
+            arrival_s=arrival_s,
+            prompt=self.prompt[order],
+            output=self.output[order],
+            supposed=self.supposed[order],
+            tenant=None if self.tenant is None else self.tenant[order],
+            weight=None if self.weight is None else self.weight[order],
+            cap=None if self.cap is None else self.cap[order],
+            prefix_blocks=tuple(self.prefix_blocks[i] for i in order) if self.prefix_blocks else (),
         )
+
+    def take(self, kept: BoolArray) -> Workload:
+        """Those requests only (a mask (n,)), in the same order."""
+        index = np.flatnonzero(kept)
+        return self.reordered(index, self.arrival_s[index])
 
 
 def _prefix_blocks(trace: Trace) -> tuple[IntArray, ...]:

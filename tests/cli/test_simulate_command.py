@@ -48,12 +48,15 @@ SHAPE: dict[str, set[str] | None] = {
     "tpot_s": TIMES,
     "preemptions": None,
     "preempted_share": None,
+    "requeued": None,
+    "prefill_s": TIMES,
     "recomputed_tokens": None,
     "rejected": None,
     "decision_ms": {"p50", "p99"},
 }
 SETTINGS = {
-    "workers", "slots", "kv_capacity", "admission", "victim", "recompute_rate", "utilization", "horizon", "discount", "candidates", "max_overtakes", "step_time",
+    "workers", "slots", "kv_capacity", "speed", "prefill_rate", "prefill_workers", "lose", "report_every", "report_delay",
+    "report_own", "tokens_per_step", "parameters", "olp", "step_time_file", "admission", "victim", "recompute_rate", "utilization", "horizon", "discount", "candidates", "max_overtakes", "step_time",
     "seed", "seeds", "kv_per_slot_tokens", "offered_rate", "requests", "left_out", "endcast", "log", "log_digest",
     "log_format", "log_requests", "log_columns", "first_requests", "arrivals",
     "arrivals_prompts", "soften", "policies", "forecasts", "bundles", "today",
@@ -240,6 +243,9 @@ def test_a_report_is_announced(run: Run, log: Path, tmp_path: Path, monkeypatch:
         (["--admission", "reserve_cap:1.5"], 2, "admission: reserve_cap takes a whole number of output tokens, not 1.5"),
         (["--victim", "oldest"], 2, "unknown victim 'oldest'. Known: newest, smallest_kv"),
         (["--recompute-rate", "0"], 2, "recompute_rate: must be a finite number above 0"),
+        (["--admission", "reserve_cap"], 2, "--admission: has no effect without --kv-capacity"),
+        (["--victim", "newest"], 2, "--victim: has no effect without --kv-capacity"),
+        (["--recompute-rate", "5"], 2, "--recompute-rate: has no effect without --kv-capacity"),
         (["--today", "br_h", "--policies", "br_0"], 2, "--today: br_h is not among the policies to simulate. Simulated: br_0"),
         (["--requests", "0"], 2, "--requests: must be at least 1"),
         (["--workers", "0"], 2, "workers: must be a whole number from 1"),
@@ -260,12 +266,27 @@ def test_names_and_numbers_are_checked_before_the_log_is_read(run: Run, tmp_path
     assert "no-such-log" not in run.error(tmp_path / "no-such-log", *arguments)[1]
 
 
-@pytest.mark.parametrize("options", [("--kv-capacity", 1)])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--kv-capacity", 1), "each of the 240 requests is larger than a worker of 1 KV tokens"),
+        (
+            ("--kv-capacity", 900, "--admission", "reserve_cap"),
+            "reserve_cap needs each request's own cap, and 240 of 240 requests have none. Say how many output tokens",
+        ),
+    ],
+)
 def test_a_memory_that_cannot_be_is_refused_before_anything_is_trained(
-    run: Run, log: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[object, ...]
+    run: Run, timeless: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[object, ...], message: str
 ) -> None:
     monkeypatch.setattr(CrossFit, "make", lambda *args: pytest.fail("trained"))
-    run.error(log, *options, "--forecast", "crossfit:kaplan_meier")
+    code, line = run.error(timeless, "--arrivals", "poisson", *options, "--forecast", "crossfit:kaplan_meier")
+    assert code == 1 and message in line
+
+
+def test_caps_that_a_log_has_are_reserved(run: Run, log: Path) -> None:
+    found = run.json(log, "--kv-capacity", 40_000, "--admission", "reserve_cap", "--policies", "br_0")
+    assert found["policies"][0]["preemptions"] == 0
 
 
 def test_bounded_memory_is_told(run: Run, log: Path) -> None:

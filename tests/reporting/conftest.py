@@ -8,7 +8,7 @@ import pytest
 
 from endcast.cli.simulation_forecasts import choices
 from endcast.cli.simulation_log import PlayedLog
-from endcast.cli.simulation_run import policy_names, run
+from endcast.cli.simulation_run import Playing, policy_names, run
 from endcast.datasets.synth import SynthSettings, synthesize
 from endcast.datasets.trace import Trace
 from endcast.reporting.simulation_summary import Simulated
@@ -52,7 +52,8 @@ def simulate_trace(trace: Trace) -> Simulate:
         log = PlayedLog(part, Workload.from_trace(part), source, ())
         settings = SimulationSettings(**{"workers": 3, "slots": 4, "utilization": 1.1, **fleet})  # type: ignore[arg-type]
         names = policy_names(policies, log.workload)
-        return run(log, settings, names, choices(forecasts, 0), today=today, tell=ignore, warn=ignore)
+        how = Playing(soften=0.0, jobs=1, resume=None, tell=ignore, warn=ignore)
+        return run(log, settings, names, choices(forecasts, 0), today=today, how=how)
 
     return simulate
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from endcast.datasets.trace import Trace
 from endcast.reporting.run_details import BINS, INSTANTS, LoadOverTime, RunDetails, load_over_time, waits_by_size
 from endcast.reporting.simulation_summary import Simulated, key_of
-from endcast.router import engine
-from endcast.router.engine import RunRecord
+from endcast.router import record as sums_of
+from endcast.router.record import RunRecord
 from endcast.router.simulator import PlayedRun, SimulationSettings, simulate
 from endcast.router.workload import Workload
 
@@ -78,15 +78,15 @@ def test_load_over_time_is_what_adding_up_gives(trace: Trace) -> None:
 
 def test_idle_over_time_is_near_the_imbalance(played: PlayedRun) -> None:
     """Instants against steps: the same quantity, measured in two ways."""
-    over_time = RunDetails.of(played, workers=WORKERS, slots=SLOTS).over_time
+    over_time = RunDetails.of(played, workers=WORKERS, slots=WORKERS * SLOTS).over_time
     idle = float(over_time.idle @ over_time.heaviest / over_time.heaviest.sum())
     sums = played.record.sums
-    imbalance = 1.0 - sums[engine.LOAD] / (WORKERS * sums[engine.HEAVIEST])
+    imbalance = 1.0 - sums[sums_of.LOAD] / sums[sums_of.IDEAL]
     assert idle == pytest.approx(imbalance, abs=0.03)
 
 
 def test_averages_of_one_run_are_the_run(played: PlayedRun) -> None:
-    details = RunDetails.of(played, workers=WORKERS, slots=SLOTS)
+    details = RunDetails.of(played, workers=WORKERS, slots=WORKERS * SLOTS)
     same = RunDetails.averaged([details, details])
     assert (same.shares, same.by_prompt, same.by_output) == (details.shares, details.by_prompt, details.by_output)
     assert same.wait_s == details.wait_s and same.over_time is details.over_time

@@ -13,9 +13,10 @@ from markupsafe import Markup
 
 from endcast.reporting import simulation_report
 from endcast.reporting.figures import style
+from endcast.reporting.simulation_command import command
 from endcast.reporting.simulation_report import PLOTS, write_plots, write_report
 from endcast.reporting.simulation_summary import Simulated
-from endcast.reporting.simulation_words import columns, command, lead, left_out, result_rows
+from endcast.reporting.simulation_words import columns, lead, left_out, result_rows
 
 Simulate = Callable[..., Simulated]
 QUESTIONS = (

@@ -14,9 +14,12 @@ from endcast.errors import InputError, SimulationError
 from endcast.router.cluster import UNLIMITED, ClusterState
 from endcast.router.policies import POLICIES
 from endcast.router.policy import Decisions, PolicySettings
+from endcast.router.pool import AT_ONCE
 from endcast.survival import NO_CAP, CurveTable, SurvivalBatch, log_survival_from_hazard
 
 HORIZON = 7
+#: KV tokens that are never used up: memory is bounded, so that requests may be thrown out, and always has room.
+AMPLE = 10**9
 EDGES = np.array([0, 1, 2, 4, 9, 30])
 
 
@@ -77,7 +80,8 @@ class ClusterMachine(RuleBasedStateMachine):
     )
     def begin(self, slots: list[int], shared: list[list[float]] | None) -> None:
         self.shared = None if shared is None else table(shared)
-        self.state = make(slots, curves=self.shared)
+        self.state = make(slots, curves=self.shared, capacity=AMPLE)
+        self.preempted: list[list[int]] = [[] for _ in slots]
         self.waiting: list[int] = []
         self.running: dict[int, int] = {}  # slot → request
         self.known: dict[int, Known] = {}
@@ -144,13 +148,45 @@ class ClusterMachine(RuleBasedStateMachine):
             del self.known[gone]
 
     @rule(data=st.data())
-    def lose(self, data: st.DataObject) -> None:
+    def preempt(self, data: st.DataObject) -> None:
+        if self.running:
+            slots = data.draw(st.lists(st.sampled_from(sorted(self.running)), min_size=1, max_size=3, unique=True))
+            assert self.state.preempt(np.array(slots)).tolist() == []
+            for slot in slots:
+                self.preempted[int(self.state.slots.worker[slot])].append(self.running.pop(slot))
+
+    @rule(data=st.data())
+    def resume(self, data: st.DataObject) -> None:
+        worker = data.draw(st.integers(0, len(self.preempted) - 1))
+        free = int(self.state.slots.sizes[worker] - self.state.slots.active[worker])
+        taken = self.state.resume(np.array([worker])).tolist()
+        expected = [self.preempted[worker].pop() for _ in range(min(free, len(self.preempted[worker])))]
+        assert self.state.slots.request[taken].tolist() == expected
+        self.running |= dict(zip(taken, expected, strict=True))
+
+    @rule(data=st.data(), back=st.booleans())
+    def lose(self, data: st.DataObject, back: bool) -> None:
+        """A worker is lost and returns; what was there is forgotten, or waits in front with what it has generated."""
         worker = data.draw(st.integers(0, len(self.state.slots.sizes) - 1))
         own = [slot for slot in sorted(self.running) if self.state.slots.worker[slot] == worker]
-        assert self.state.lose(worker).tolist() == [self.running[slot] for slot in own]
-        for slot in own:
-            del self.known[self.running.pop(slot)]
+        held = [self.running.pop(slot) for slot in own] + self.preempted[worker][::-1]
+        self.preempted[worker] = []
+        lost = self.state.lose(worker)
+        assert lost.request.tolist() == held and lost.started.all()
+        assert lost.generated.tolist() == [self.known[request].generated for request in held]
+        assert not self.state.view().accepting[worker]
         self.state.accept(worker, True)
+        for request in reversed(held):
+            known = self.known.pop(request)
+            if back:
+                made = known.forecast.advance(known.generated - known.made_at)
+                again = Known(known.prompt + known.generated, made, overtaken=AT_ONCE)
+                if self.shared is None:
+                    again.forecast = made = self.forecast(data, NO_CAP)
+                arrived = np.array([float(request)])
+                self.state.arrive(np.array([request]), np.array([again.prompt]), arrived, forecasts=made, front=True)
+                self.known[request] = again
+                self.waiting.insert(0, request)
 
     @invariant()
     def books_are_those_of_counting_anew(self) -> None:
@@ -159,10 +195,14 @@ class ClusterMachine(RuleBasedStateMachine):
         owner = [int(slots.worker[slot]) for slot in self.running]
         workers = range(len(slots.sizes))
         assert view.active.tolist() == [owner.count(g) for g in workers]
-        assert view.free.tolist() == [int(slots.sizes[g]) - owner.count(g) for g in workers]
+        blocked = [len(held) > 0 for held in self.preempted]
+        assert view.free.tolist() == [0 if blocked[g] else int(slots.sizes[g]) - owner.count(g) for g in workers]
+        out = [[self.known[r] for r in held] for held in self.preempted]
+        assert view.queued.tolist() == [len(held) for held in out]
+        assert view.queued_tokens.tolist() == [sum(k.prompt + k.generated for k in held) for held in out]
         held = [sum(k.prompt + k.generated for k, o in zip(requests, owner, strict=True) if o == g) for g in workers]
         assert view.load.tolist() == held
-        assert view.room.tolist() == [UNLIMITED - held[g] - owner.count(g) for g in workers]
+        assert view.room.tolist() == [AMPLE - held[g] - owner.count(g) for g in workers]
         assert view.waiting.tolist() == self.waiting
         assert view.waiting_prompt.tolist() == [self.known[r].prompt for r in self.waiting]
         assert view.waiting_arrival_s.tolist() == [float(r) for r in self.waiting]
@@ -298,7 +338,8 @@ def test_a_lost_worker_gives_back_what_ran_and_queued_there() -> None:
     state = make([1, 1], "join_shortest_queue")
     arrivals(state, [1, 2, 3])
     state.apply(decisions((0, 0), (1, 0), (2, 1)))
-    assert state.lose(0).tolist() == [0, 1]
+    lost = state.lose(0)
+    assert (lost.request.tolist(), lost.generated.tolist(), lost.started.tolist()) == ([0, 1], [0, 0], [True, False])
     view = state.view()
     assert (view.active.tolist(), view.queued.tolist(), view.load.tolist()) == ([0, 1], [0, 0], [0, 3])
     assert view.accepting.tolist() == [False, True]

@@ -111,7 +111,7 @@ def test_a_request_that_outgrows_its_own_worker_is_given_up_and_counted() -> Non
 
 def test_figures_of_preemption() -> None:
     record = run(at_once([40, 40], [20, 20]), "round_robin", [102])
-    found = figures(record, workers=1, kv_per_slot=50.0)
+    found = figures(record, kv_per_slot=50.0)
     assert (found.preemptions, found.preempted_share, found.recomputed_tokens) == (1.0, 0.5, 51.0)
 
 
@@ -136,7 +136,7 @@ def test_rules_are_known_by_name() -> None:
 @settings(deadline=None, max_examples=40)
 @given(
     st.integers(0, 10**6),
-    st.sampled_from(["br_0", "br_h", "least_kv", "olp"]),
+    st.sampled_from(["br_0", "br_h", "least_kv", "olp", "olp_br_h"]),
     st.sampled_from(["optimistic:0", "optimistic:0.1", "reserve_cap:30", "forecast:0.9"]),
     st.sampled_from([*VICTIMS]),
 )

@@ -92,7 +92,7 @@ class Checking(BrH):
 def play_checked(load: Workload, source: ForecastSource) -> int:
     """Plays step by step beside the fast path: its own count of tokens, ends and news; the views looked at."""
     policy = Checking(load, source)
-    made = engine._Run(
+    made = engine.Run(
         load,
         policy,
         np.full(G, B),

@@ -56,7 +56,7 @@ def test_littles_law(name: str) -> None:
     Requests enter at the start of a step, so each may have been there for up to a step before the clock counts it.
     """
 
-    class Counting(engine._Run):
+    class Counting(engine.Run):
         area, longest = 0.0, 0.0
 
         def _decode(self, started: Started) -> None:
@@ -199,7 +199,7 @@ def test_requests_without_lengths_are_left_out_and_counted() -> None:
 
 FIGURES = {
     "throughput", "efficiency", "imbalance", "kv_per_slot", "overtakings_max", "backlog", "e2e_s", "wait_s", "ttft_s",
-    "tpot_s", "preemptions", "preempted_share", "recomputed_tokens", "rejected", "decision_ms",
+    "tpot_s", "preemptions", "preempted_share", "requeued", "prefill_s", "recomputed_tokens", "rejected", "decision_ms",
 }  # fmt: skip
 
 

@@ -255,7 +255,7 @@ def test_it_is_the_loop_by_the_book(
     np.testing.assert_allclose(record.admission_s, [job.admission for job in jobs], rtol=1e-12)
     np.testing.assert_allclose(record.first_token_s, [job.first for job in jobs], rtol=1e-12)
     np.testing.assert_allclose(record.finish_s, [job.finish for job in jobs], rtol=1e-12)
-    found = figures(record, workers=workers, kv_per_slot=2.0)
+    found = figures(record, kv_per_slot=2.0)
     assert found.efficiency == pytest.approx(slow["balanced"] / slow["time"], rel=1e-12)
     assert found.throughput == pytest.approx(slow["tokens"] / (slow["ended_s"] - jobs[0].arrival), rel=1e-12)
     assert found.kv_per_slot == pytest.approx(slow["kv"] / slow["tokens"] / 2.0, rel=1e-12)

@@ -63,7 +63,7 @@ def test_round_robin_leaves_a_slot_empty() -> None:
 
 def test_figures_of_that_run() -> None:
     """Only step 0 starts by the last arrival, at 0.5: M = 10, I = 6, two tokens in 2.25 s."""
-    found = figures(run(THREE, "round_robin"), workers=2, kv_per_slot=3.5)
+    found = figures(run(THREE, "round_robin"), kv_per_slot=3.5)
     assert found.imbalance == 0.3
     assert found.efficiency == (1 + 7 / 8) / 2.25
     assert found.throughput == 2 / 2.25
@@ -117,7 +117,7 @@ def test_time_jumps_to_the_next_arrival_when_nothing_is_left() -> None:
     record = run(log((3.0, 0, 1), (100.0, 0, 1)), "round_robin")
     assert record.admission_s.tolist() == [3.0, 100.0]
     assert record.finish_s.tolist() == [4.0, 101.0]
-    assert figures(record, workers=2, kv_per_slot=1.0).throughput == 2 / 98  # from the first arrival to the last step
+    assert figures(record, kv_per_slot=1.0).throughput == 2 / 98  # from the first arrival to the last step
 
 
 def test_a_batch_costs_its_largest_worker() -> None:

@@ -24,6 +24,9 @@ COMMANDS = (
     LazyCommand("evaluate", "endcast.cli.evaluate:evaluate", "Measure a bundle on a log, with baselines beside it."),
     LazyCommand("forecast", "endcast.cli.forecast:forecast", "Forecast when one generation will end."),
     LazyCommand("serve", "endcast.cli.serve:serve", "Serve a bundle's forecasts over HTTP."),
+    LazyCommand(
+        "calibrate", "endcast.cli.calibrate:calibrate", "Fit how long a decode step takes on your engines."
+    ),
     LazyCommand("simulate", "endcast.cli.simulate:simulate", "Play a log with each routing policy and compare them."),
     LazyCommand("route", "endcast.cli.route:route", "Route OpenAI requests to the engines of a fleet."),
 )

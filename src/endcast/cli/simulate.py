@@ -3,139 +3,124 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from endcast.cli import simulation_options as option
+from endcast.cli.calibration_steps import read_step_time
 from endcast.cli.logs import ColumnsOption, FormatOption, LogArgument
+from endcast.cli.olp_options import OlpOption, olp_settings
 from endcast.cli.output import JsonOption, console, emit_json, err_console
-from endcast.cli.simulation_forecasts import CROSSFIT, choices
-from endcast.cli.simulation_log import POISSON, load
-from endcast.cli.simulation_run import PREFIX_AFFINITY, check_names, policy_names, run
+from endcast.cli.simulation_forecasts import choices
+from endcast.cli.simulation_log import load
+from endcast.cli.simulation_run import Playing, check_names, policy_names, run
 from endcast.cli.simulation_table import result_table, sentences, title_of
+from endcast.cli.simulation_tune import TUNED, run_tuning, show_tuning
 from endcast.errors import InputError
 from endcast.reporting.simulation_summary import Simulated
-from endcast.router.policies import POLICIES
-from endcast.router.preemption import VICTIMS
-from endcast.router.simulator import (
-    DEFAULT_ADMISSION,
-    DEFAULT_RECOMPUTE_RATE,
-    DEFAULT_VICTIM,
-    SimulationSettings,
-)
+from endcast.router.simulator import DEFAULT_ADMISSION, DEFAULT_RECOMPUTE_RATE, DEFAULT_VICTIM, SimulationSettings
 
 DEFAULT_FORECASTS = "oracle,kaplan_meier"
 
 
 def simulate(
     log: LogArgument,
-    policies: Annotated[
-        str | None,
-        typer.Option(
-            "--policies",
-            metavar="A,B",
-            help=f"Policies to play: {', '.join(POLICIES)}. All if not given ({PREFIX_AFFINITY} where the log has prefixes).",
-        ),
-    ] = None,
-    forecast: Annotated[
-        str,
-        typer.Option(
-            "--forecast",
-            metavar="A,B",
-            help=f"Forecasts for policies that use them: none, oracle, kaplan_meier, {CROSSFIT}MODEL, a bundle's folder.",
-        ),
-    ] = DEFAULT_FORECASTS,
-    soften: Annotated[
-        float,
-        typer.Option(
-            "--soften", metavar="W", help="Share of Kaplan-Meier blended into learned and true lengths, from 0 to 1."
-        ),
-    ] = 0.0,
-    workers: Annotated[int, typer.Option("--workers", metavar="G", help="Decode workers that step together.")] = 8,
-    slots: Annotated[int, typer.Option("--slots", metavar="B", help="Requests that a worker runs at once.")] = 64,
-    kv_capacity: Annotated[
-        int | None,
-        typer.Option("--kv-capacity", metavar="TOKENS", help="KV tokens that a worker holds; no bound if not given."),
-    ] = None,
-    admission: Annotated[
-        str,
-        typer.Option(
-            "--admission",
-            metavar="RULE[:NUMBER]",
-            help="When a request may start where KV is bounded: optimistic:SHARE kept free, reserve_cap:TOKENS assumed where "
-            "the log has no caps, forecast:QUANTILE of the peak.",
-        ),
-    ] = DEFAULT_ADMISSION,
-    victim: Annotated[
-        str, typer.Option("--victim", metavar="RULE", help=f"Who is thrown out when KV runs out: {', '.join(VICTIMS)}.")
-    ] = DEFAULT_VICTIM,
-    recompute_rate: Annotated[
-        float,
-        typer.Option("--recompute-rate", metavar="TOKENS/S", help="How fast what was thrown out is prefilled anew."),
-    ] = DEFAULT_RECOMPUTE_RATE,
-    utilization: Annotated[
-        float, typer.Option("--utilization", help="Offered load, as a share of what perfect balance could serve.")
-    ] = 1.0,
-    horizon: Annotated[int, typer.Option("--horizon", metavar="H", help="Decode steps that br_h looks ahead.")] = 20,
-    discount: Annotated[float, typer.Option("--discount", help="Weight of a step against the one before it.")] = 0.95,
-    candidates: Annotated[
-        int, typer.Option("--candidates", metavar="N", help="Oldest waiting requests considered for a slot.")
-    ] = 64,
-    max_overtakes: Annotated[
-        int | None,
-        typer.Option(
-            "--max-overtakes", metavar="N", help="Later arrivals that may pass a waiting request; 4·G·B if not given."
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Number of the first run.")] = 0,
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", help="Runs of each policy, for means and spread.")] = 1,
-    requests: Annotated[
-        int | None, typer.Option("--requests", metavar="N", help="Play the first N requests only.")
-    ] = None,
-    arrivals: Annotated[
-        str | None,
-        typer.Option("--arrivals", metavar=f"{POISSON}|LOG", help="Arrivals at random, or as another log has them."),
-    ] = None,
-    arrivals_prompts: Annotated[
-        bool, typer.Option("--arrivals-prompts", help="With --arrivals LOG: prompt sizes as that log has them, too.")
-    ] = False,
-    today: Annotated[
-        str | None,
-        typer.Option("--today", metavar="POLICY", help="What the fleet runs now; least_kv if not given."),
-    ] = None,
-    report: Annotated[Path | None, typer.Option("--report", metavar="R.html", help="Write a page with plots.")] = None,
-    plots: Annotated[Path | None, typer.Option("--plots", metavar="FOLDER", help="Write the plots as PNG.")] = None,
+    policies: option.Policies = None,
+    forecast: option.Forecasts = DEFAULT_FORECASTS,
+    soften: option.Soften = 0.0,
+    workers: option.Workers = None,
+    slots: option.Slots = "64",
+    kv_capacity: option.KvCapacity = None,
+    speed: option.Speed = None,
+    step_time: option.StepTimeFile = None,
+    admission: option.Admission = None,
+    victim: option.Victim = None,
+    recompute_rate: option.RecomputeRate = None,
+    prefill_rate: option.PrefillRate = None,
+    prefill_workers: option.PrefillWorkers = None,
+    lose: option.Lose = None,
+    report_every: option.ReportEvery = 0.0,
+    report_delay: option.ReportDelay = 0.0,
+    no_report_own: option.NoReportOwn = False,
+    tokens_per_step: option.TokensPerStep = 1.0,
+    utilization: option.Utilization = 1.0,
+    horizon: option.Horizon = 20,
+    discount: option.Discount = 0.95,
+    candidates: option.Candidates = 64,
+    max_overtakes: option.MaxOvertakes = None,
+    set: option.Set = None,
+    olp: OlpOption = None,
+    tune: option.Tune = False,
+    seed: option.Seed = 0,
+    seeds: option.Seeds = 1,
+    jobs: option.Jobs = 1,
+    resume: option.Resume = None,
+    requests: option.Requests = None,
+    arrivals: option.Arrivals = None,
+    arrivals_prompts: option.ArrivalsPrompts = False,
+    today: option.Today = None,
+    report: option.Report = None,
+    plots: option.Plots = None,
     format: FormatOption = None,
     columns: ColumnsOption = None,
     json: JsonOption = False,
 ) -> object:
     """Play a log through a simulated fleet, with each routing policy and each source of forecasts."""
+    each = option.each_or_all(slots, "--slots")
+    capacity = None if kv_capacity is None else option.each_or_all(kv_capacity, "--kv-capacity")
+    speeds = option.speeds(speed)
     settings = SimulationSettings(
-        workers=workers,
-        slots=slots,
-        kv_capacity=kv_capacity,
-        admission=admission,
-        victim=victim,
-        recompute_rate=recompute_rate,
+        workers=option.worker_count(workers, {"--slots": each, "--kv-capacity": capacity, "--speed": speeds}),
+        slots=each,
+        kv_capacity=capacity,
+        speed=speeds,
+        step_time=None if step_time is None else read_step_time(step_time),
+        admission=DEFAULT_ADMISSION if admission is None else admission,
+        victim=DEFAULT_VICTIM if victim is None else victim,
+        recompute_rate=DEFAULT_RECOMPUTE_RATE if recompute_rate is None else recompute_rate,
+        prefill_rate=prefill_rate,
+        prefill_workers=1 if prefill_workers is None else prefill_workers,
+        lose=() if lose is None else tuple(part.strip() for part in lose.split(",")),
+        report_every=report_every,
+        report_delay=report_delay,
+        report_own=not no_report_own,
+        tokens_per_step=tokens_per_step,
         utilization=utilization,
         horizon=horizon,
         discount=discount,
         candidates=candidates,
         max_overtakes=max_overtakes,
+        olp=olp_settings(olp),
+        parameters=tuple(part.strip() for part in ",".join(set or ()).split(",") if part.strip()),
         seed=seed,
         seeds=seeds,
     )
+    option.need("--kv-capacity", capacity is not None, {"--admission": admission, "--victim": victim})
+    option.need("--kv-capacity", capacity is not None or lose is not None, {"--recompute-rate": recompute_rate})
+    option.need("--prefill-rate", prefill_rate is not None, {"--prefill-workers": prefill_workers})
     if not 0.0 <= soften <= 1.0:
         raise InputError("--soften", f"must lie between 0 and 1, not {soften:g}")
+    if not 1 <= jobs <= 1024:
+        raise InputError("--jobs", f"must be a whole number from 1 to 1024, not {jobs}")
+    policies = TUNED if tune and policies is None else policies
     check_names(policies)
     chosen = choices(forecast, seed)
-    if report is not None and report.is_dir():
-        raise InputError("--report", f"{report} is a folder", hint="Name a file, such as report.html")
+    _check_files(report, resume, tune)
     played = load(
         log, format, columns, arrivals=arrivals, arrivals_prompts=arrivals_prompts, requests=requests, seed=seed
     )
     names = policy_names(policies, played.workload)
-    found = run(played, settings, names, chosen, today=today, soften=soften, tell=_quiet if json else _tell, warn=_warn)
+    how = Playing(
+        soften=soften,
+        jobs=jobs,
+        resume=resume,
+        tell=_quiet if json else _tell,
+        warn=_warn,
+        step_time_file=None if step_time is None else step_time.name,
+    )
+    if tune:
+        tuned = run_tuning(played, settings, names, chosen, how)
+        emit_json(tuned.to_json()) if json else show_tuning(tuned, console)
+        return tuned
+    found = run(played, settings, names, chosen, today=today, how=how)
     written = _write(found, report, plots)
     if json:
         emit_json(found.report.to_json())
@@ -144,6 +129,18 @@ def simulate(
     for path in written:
         console.print(f"wrote {path}", markup=False, soft_wrap=True)
     return found
+
+
+def _check_files(report: Path | None, resume: Path | None, tune: bool) -> None:
+    """What is written must be writable before any work is done."""
+    if report is not None and report.is_dir():
+        raise InputError("--report", f"{report} is a folder", hint="Name a file, such as report.html")
+    if report is not None and tune:
+        raise InputError(
+            "--report", "is not made by --tune", hint="Give the options that --tune prints to a run of its own"
+        )
+    if resume is not None and resume.exists() and not resume.is_dir():
+        raise InputError("--resume", f"{resume} is no folder")
 
 
 def _write(found: Simulated, report: Path | None, plots: Path | None) -> list[Path]:

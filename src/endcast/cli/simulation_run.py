@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import endcast
 from endcast.cli.output import progress
 from endcast.cli.simulation_forecasts import ForecastChoice, FromBundle, Tell, make_sources, softens
 from endcast.cli.simulation_log import PlayedLog
+from endcast.cli.simulation_resume import RunFolder
 from endcast.errors import InputError
 from endcast.reporting.run_details import RunDetails
 from endcast.reporting.simulation_summary import Key, Simulated, forecast_label, today_of
 from endcast.router.policies import POLICIES
-from endcast.router.simulator import PlayedRun, SimulationSettings, check_capacity, simulate
+from endcast.router.simulator import Kept, PlayedRun, SimulationSettings, check_capacity, simulate
 from endcast.router.workload import Workload
 
 PREFIX_AFFINITY, LENGTH_BUCKET = "prefix_affinity", "length_bucket"
@@ -37,6 +39,19 @@ def check_names(text: str | None) -> None:
         POLICIES.get(name.strip())
 
 
+@dataclass(frozen=True)
+class Playing:
+    """How a log is played: forecasts ``soften``ed, ``jobs`` runs at the same time, finished runs kept in ``resume``;
+    ``tell`` and ``warn`` hear of it while it goes on. ``step_time_file`` names where step times come from."""
+
+    soften: float
+    jobs: int
+    resume: Path | None
+    tell: Tell
+    warn: Tell
+    step_time_file: str | None = None
+
+
 def run(
     log: PlayedLog,
     settings: SimulationSettings,
@@ -44,21 +59,20 @@ def run(
     chosen: Sequence[ForecastChoice],
     *,
     today: str | None,
-    soften: float = 0.0,
-    tell: Tell,
-    warn: Tell,
+    how: Playing,
 ) -> Simulated:
-    """Make the forecasts, ``soften`` them, and play the log with every policy; ``tell`` and ``warn`` hear of it while it goes on."""
+    """Make the forecasts, soften them, and play the log with every policy."""
     check_capacity(log.workload, settings)
     now = today_of(policies, today)
     warnings = {choice.name: choice.warning(log.trace) for choice in chosen}
     for text in filter(None, warnings.values()):
-        warn(text)
-    sources = make_sources(chosen, log.trace, soften, tell)
+        how.warn(text)
+    sources = make_sources(chosen, log.trace, how.soften, how.tell)
+    folder = None if how.resume is None else RunFolder(how.resume)
     details: dict[Key, list[RunDetails]] = {}
 
     def watch(run: PlayedRun) -> None:
-        found = RunDetails.of(run, workers=settings.workers, slots=settings.slots)
+        found = RunDetails.of(run, workers=settings.workers, slots=int(settings.slots_each.sum()))
         details.setdefault((run.policy, run.forecast), []).append(found)
 
     with progress("simulating") as bar:
@@ -69,16 +83,26 @@ def run(
             forecasts=sources,
             progress=lambda made: bar.update(made.done, made.total),
             watch=watch,
+            jobs=how.jobs,
+            kept=None if folder is None else Kept(folder, _told(log, chosen, how.soften)),
         )
+    if folder is not None and folder.taken:
+        how.tell(f"{folder.taken} of {sum(len(runs) for runs in details.values())} runs were finished in {how.resume}")
     told = tuple(filter(None, warnings.values()))
     return Simulated(
-        report=replace(report, settings={**report.settings, **_described(log, policies, chosen, now, soften, told)}),
+        report=replace(report, settings={**report.settings, **_described(log, policies, chosen, now, how, told)}),
         details={key: RunDetails.averaged(runs) for key, runs in details.items()},
         today=now,
         saw_answers=frozenset(name for name, text in warnings.items() if name is not None and text),
         warnings=told,
-        notes=(*log.notes, *_notes(log.workload, policies), *_softened(chosen, soften)),
+        notes=(*log.notes, *_notes(log.workload, policies), *_softened(chosen, how.soften)),
     )
+
+
+def _told(log: PlayedLog, chosen: Sequence[ForecastChoice], soften: float) -> str:
+    """What runs depend on beside the plan: what played them, and how forecasts were made."""
+    named = [(choice.name, getattr(choice, "seed", None)) for choice in chosen]
+    return f"{endcast.__version__}|{sorted(log.source.items(), key=lambda item: item[0])}|{sorted(named, key=str)}|{soften}"
 
 
 def _described(
@@ -86,7 +110,7 @@ def _described(
     policies: Sequence[str],
     chosen: Sequence[ForecastChoice],
     now: str,
-    soften: float,
+    how: Playing,
     warnings: Sequence[str],
 ) -> dict[str, Any]:
     """What else it takes to repeat the run, as JSON."""
@@ -96,7 +120,8 @@ def _described(
         "policies": list(policies),
         "forecasts": [choice.name for choice in chosen],
         "bundles": {choice.name: choice.path.name for choice in chosen if isinstance(choice, FromBundle)},
-        "soften": soften,
+        "soften": how.soften,
+        "step_time_file": how.step_time_file,
         "today": now,
         "warnings": list(warnings),
     }

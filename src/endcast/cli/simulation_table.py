@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from endcast.reporting.simulation_summary import Key, Simulated, efficiency, key_of, label_of, value_captured
+from endcast.reporting.simulation_summary import (
+    Key,
+    Simulated,
+    each_text,
+    efficiency,
+    key_of,
+    label_of,
+    value_captured,
+)
 from endcast.router.results import PolicyResult
 
 
@@ -62,8 +70,17 @@ def title_of(simulated: Simulated) -> str:
     told, seeds = simulated.report.settings, simulated.report.seeds
     runs = "1 run" if seeds == 1 else f"means of {seeds} runs ± standard deviation"
     return (
-        f"{told['log']}, simulated: {told['requests']:,} requests, {told['workers']} × {told['slots']} slots, "
+        f"{told['log']}, simulated: {told['requests']:,} requests, {_fleet(told)} slots, "
         f"utilization {told['utilization']:g}, {runs}"
+    )
+
+
+def _fleet(told: dict[str, Any]) -> str:
+    one_each = isinstance(told["slots"], Sequence)
+    return (
+        f"{told['workers']} workers with {each_text(told['slots'])}"
+        if one_each
+        else f"{told['workers']} × {told['slots']}"
     )
 
 
@@ -138,6 +155,7 @@ def sentences(simulated: Simulated) -> Iterator[str]:
             f"{abs(gain):.1%} {'more' if gain >= 0 else 'fewer'} tokens a second are decoded."
         )
     yield from memory_sentences(simulated)
+    yield from loss_sentences(simulated)
     rounds = then.mean["decision_ms"]
     yield (
         f"A routing round of {label_of(then)} took {rounds['p50']:.2f} ms in the median, {rounds['p99']:.2f} ms at p99 "
@@ -151,7 +169,7 @@ def memory_sentences(simulated: Simulated) -> Iterator[str]:
     if told["kv_capacity"] is None:
         return
     yield (
-        f"KV memory of {told['kv_capacity']:,} tokens a worker, admission {told['admission']}, victim {told['victim']}. "
+        f"KV memory of {each_text(told['kv_capacity'])} tokens a worker, admission {told['admission']}, victim {told['victim']}. "
         "Thrown out, and tokens prefilled anew:"
     )
     for result in results:
@@ -163,6 +181,14 @@ def memory_sentences(simulated: Simulated) -> Iterator[str]:
     if any(result.mean["rejected"] for result in results):
         most = max(result.mean["rejected"] for result in results)
         yield f"{most:,.0f} requests were refused: they are larger than a worker."
+
+
+def loss_sentences(simulated: Simulated) -> Iterator[str]:
+    """What lost workers did; nothing where none was lost."""
+    told = simulated.report.settings
+    if told["lose"]:
+        back = ", ".join(f"{label_of(result)} {result.mean['requeued']:,.0f}" for result in simulated.report.results)
+        yield f"Workers lost ({', '.join(told['lose'])}): requests that went back into the queue: {back}."
 
 
 def _wait(result: PolicyResult) -> str:

@@ -7,9 +7,8 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-from endcast.router import engine
-from endcast.router.engine import RunRecord
-from endcast.router.scale import StepTime
+from endcast.router import record as sums_of
+from endcast.router.record import RunRecord
 from endcast.router.simulator import PlayedRun
 from endcast.survival import FloatArray, IntArray
 
@@ -77,11 +76,11 @@ class RunDetails:
 
     @classmethod
     def of(cls, run: PlayedRun, *, workers: int, slots: int) -> RunDetails:
-        """From a run on so many workers with so many slots each."""
+        """From a run on so many workers with so many slots in all."""
         record = run.record
-        wait = record.admission_s - record.arrival_s
+        wait = record.admission_s - record.arrival_s - record.prefill_s
         return cls(
-            shares=time_shares(record, run.step_time, workers=workers, slots=slots),
+            shares=time_shares(record, slots=slots),
             wait_s=float(wait.mean()),
             decode_s=float((record.finish_s - record.admission_s).mean()),
             by_prompt=waits_by_size(record.prompt, wait),
@@ -114,16 +113,16 @@ def _averaged(runs: Sequence[tuple[WaitOfClass, ...]]) -> tuple[WaitOfClass, ...
     )
 
 
-def time_shares(record: RunRecord, step_time: StepTime, *, workers: int, slots: int) -> TimeShares:
-    """Where a run's decode time went, up to the last arrival."""
+def time_shares(record: RunRecord, *, slots: int) -> TimeShares:
+    """Where a run's decode time went, up to the last arrival, on so many slots in all."""
     sums = record.sums
-    total, balanced = float(sums[engine.STEP_S]), float(sums[engine.BALANCED_S])
-    reading = step_time.kv_s * float(sums[engine.LOAD]) / workers
+    total, base = float(sums[sums_of.STEP_S]), float(sums[sums_of.BASE_S])
+    balanced = float(sums[sums_of.BALANCED_S])
     return TimeShares(
-        fixed=(balanced - reading) / total,
-        reading=reading / total,
+        fixed=base / total,
+        reading=(balanced - base) / total,
         imbalance=(total - balanced) / total,
-        occupancy=float(sums[engine.TOKENS] / (sums[engine.STEPS] * workers * slots)),
+        occupancy=float(sums[sums_of.BUSY] / (sums[sums_of.STEPS] * slots)),
     )
 
 

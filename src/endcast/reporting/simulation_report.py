@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from endcast.reporting.figures import as_svg, style, write_png
 from endcast.reporting.page import render, safe, write_page
+from endcast.reporting.simulation_command import command
 from endcast.reporting.simulation_figures import (
     class_figure,
     forecast_figure,
@@ -26,7 +27,6 @@ from endcast.reporting.simulation_summary import Simulated, forecast_results
 from endcast.reporting.simulation_words import (
     cards,
     columns,
-    command,
     forecast_rows,
     lead,
     left_out,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from endcast.errors import UnknownNameError
 from endcast.reporting.run_details import RunDetails
@@ -57,6 +58,18 @@ class Simulated:
     def best(self) -> PolicyResult:
         """The most efficient that a fleet could have; of all, where none could be had."""
         return max(self.attainable or self.report.results, key=efficiency)
+
+
+def each_text(value: float | Sequence[int | float]) -> str:
+    """One number, or one a worker: ``"64"``, ``"64, 64, 32"``."""
+    numbers = value if isinstance(value, Sequence) else [value]
+    return ", ".join(f"{one:,}" for one in numbers)
+
+
+def slots_in_all(told: Mapping[str, Any]) -> int:
+    """Slots of all workers, by a report's settings."""
+    slots = told["slots"]
+    return sum(slots) if isinstance(slots, Sequence) else int(told["workers"]) * int(slots)
 
 
 def key_of(result: PolicyResult) -> Key:

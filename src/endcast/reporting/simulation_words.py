@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,11 +11,13 @@ from endcast.reporting.simulation_summary import (
     ORACLE,
     Simulated,
     by_efficiency,
+    each_text,
     efficiency,
     forecast_label,
     forecast_results,
     key_of,
     label_of,
+    slots_in_all,
     uses_forecasts,
     value_captured,
 )
@@ -85,13 +86,13 @@ _KNOWS: Mapping[str, str] = MappingProxyType(
     }
 )
 _LEFT_OUT = (
-    "A step takes {step}: a default scale, not measured on your engines, so no time here is a promise.",
+    "A step takes {step}, so no time here is a promise.",
     "Arrivals keep the log's pattern, stretched to the load asked for. Nobody leaves or asks again because of a long wait.",
-    "Only decode is simulated: no prefill, no transfer of KV, no prefix cache that would make a hit cheaper.",
+    "{prefill} No transfer of KV is simulated, and no prefix cache that would make a hit cheaper.",
     "{memory}",
-    "Workers are all alike, none fails or joins, and each step makes one token (no speculative decoding).",
-    "Policies that send requests on at once see all queues as they are. Real routers see them late, and do worse.",
-    "Forecasts are made once, when a request arrives: the text so far is not used. The time to make them is not counted.",
+    "{workers} {tokens}",
+    "{reports}",
+    "The time to make forecasts is not counted.",
 )
 
 
@@ -151,8 +152,8 @@ def setup(simulated: Simulated) -> str:
         else f"in {seeds} runs, of which all figures are means and ± is the standard deviation"
     )
     text = (
-        f"{told['requests']:,} requests of {told['log']} were played through {told['workers']} decode workers with {told['slots']} slots "
-        f"each, at {told['utilization']:.0%} of the load that the fleet could just serve if it were always perfectly balanced, {runs}."
+        f"{told['requests']:,} requests of {told['log']} were played through {told['workers']} decode workers with {each_text(told['slots'])} "
+        f"slots each, at {told['utilization']:.0%} of the load that the fleet could just serve if it were always perfectly balanced, {runs}."
     )
     if told["utilization"] >= 1.0:
         text += (
@@ -258,20 +259,71 @@ def _knows(result: PolicyResult) -> str:
 
 def left_out(simulated: Simulated) -> list[str]:
     """What a reader must not take from these figures."""
-    step = simulated.report.settings["step_time"]
     told = simulated.report.settings
-    full = 1000.0 * step["kv_s"] * told["slots"] * told["kv_per_slot_tokens"]
-    scale = f"{1000.0 * step['fixed_s']:.0f} ms and another {full:.0f} ms when all slots are taken and balanced"
-    memory = "KV memory never runs out, so nothing is preempted." if told["kv_capacity"] is None else _memory(told)
+    said = {
+        "step": _step(told),
+        "prefill": _prefill(told),
+        "memory": "KV memory never runs out, so nothing is preempted."
+        if told["kv_capacity"] is None
+        else _memory(told),
+        "workers": _workers(told),
+        "tokens": _tokens(told),
+        "reports": _reports(told),
+    }
     return [
-        *(text.format(step=scale, memory=memory) for text in _LEFT_OUT),
+        *(text.format(**said) for text in _LEFT_OUT),
         *(_sentence(note) for note in simulated.notes),
     ]
 
 
+def _step(told: Mapping[str, Any]) -> str:
+    step, speed = told["step_time"], told["speed"]
+    power = sum(speed) if speed is not None else told["workers"]
+    full = 1000.0 * step["kv_s"] * slots_in_all(told) / power * told["kv_per_slot_tokens"]
+    source = (
+        f"as {told['step_time_file']} says"
+        if told["step_time_file"]
+        else "a default scale, not measured on your engines"
+    )
+    return (
+        f"{1000.0 * step['fixed_s']:.0f} ms and another {full:.0f} ms when all slots are taken and balanced: {source}"
+    )
+
+
+def _prefill(told: Mapping[str, Any]) -> str:
+    if told["prefill_rate"] is None:
+        return "Only decode is simulated: no prefill."
+    return f"Prompts are read by {told['prefill_workers']} prefill workers at {told['prefill_rate']:,.0f} tokens a second each, in order."
+
+
+def _workers(told: Mapping[str, Any]) -> str:
+    alike = (
+        "Workers read KV equally fast"
+        if told["speed"] is None
+        else f"Workers read KV at speeds of {each_text(told['speed'])}"
+    )
+    if not told["lose"]:
+        return f"{alike}, and none fails or joins."
+    return f"{alike}; lost as scheduled: {', '.join(told['lose'])} (worker@seconds). What ran there goes on elsewhere after a new prefill."
+
+
+def _tokens(told: Mapping[str, Any]) -> str:
+    mean = told["tokens_per_step"]
+    if mean == 1.0:
+        return "Each step makes one token (no speculative decoding)."
+    return f"A step makes {mean:g} tokens in the mean, whatever the text."
+
+
+def _reports(told: Mapping[str, Any]) -> str:
+    if told["report_every"] == 0.0 and told["report_delay"] == 0.0:
+        return "Policies that send requests on at once see all queues as they are. Real routers see them late, and do worse."
+    own = "and count what they sent on since" if told["report_own"] else "and do not count what they sent on since"
+    return f"Policies that send requests on at once see queues as reported every {told['report_every']:g} s, {told['report_delay']:g} s late, {own}."
+
+
 def _memory(told: Mapping[str, Any]) -> str:
     return (
-        f"A worker holds {told['kv_capacity']:,} KV tokens (admission {told['admission']}, victim {told['victim']}); what is thrown out is "
+        f"A worker holds {each_text(told['kv_capacity'])} KV tokens (admission {told['admission']}, victim {told['victim']}); what is thrown out is "
         f"prefilled anew at {told['recompute_rate']:,.0f} tokens a second, which slows nobody else down."
     )
 
@@ -291,34 +343,3 @@ def _plain(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(_plain(item) for item in value)
     return f"{value:.6g}" if isinstance(value, float) else "none" if value is None else str(value)
-
-
-_OPTIONS = (
-    "workers", "slots", "kv_capacity", "utilization", "horizon", "discount", "candidates", "max_overtakes", "soften", "seed", "seeds",
-    "today",
-)  # fmt: skip
-
-
-def command(simulated: Simulated) -> str:
-    """The command that makes this page again where the log lies, one option a line."""
-    told = simulated.report.settings
-    sources = ("none" if name is None else told["bundles"].get(name, name) for name in told["forecasts"])
-    options = {
-        "policies": ",".join(told["policies"]),
-        "forecast": ",".join(sources),
-        **{name: told[name] for name in _OPTIONS},
-        "requests": told["first_requests"],
-        "arrivals": None if told["arrivals"] == "log" else told["arrivals"],
-        "columns": told["log_columns"],
-        "report": "report.html",
-    }
-    if told["kv_capacity"] is not None:
-        options |= {name: told[name] for name in ("admission", "victim", "recompute_rate")}
-    lines = [shlex.join(["endcast", "simulate", told["log"]])]
-    for name, value in options.items():
-        if value is not None:
-            text = f"{value:g}" if isinstance(value, float) else str(value)
-            lines.append(f"  --{name.replace('_', '-')} {shlex.quote(text)}")
-    if told["arrivals_prompts"]:
-        lines.append("  --arrivals-prompts")
-    return " \\\n".join(lines)

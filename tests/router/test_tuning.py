@@ -1,0 +1,96 @@
+"""Parameters that suit a log: the search, its guards, and what is left of a gain on requests that it has not seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from endcast.errors import InputError, SimulationError
+from endcast.router.forecasts import ForecastSource, Oracle, kaplan_meier
+from endcast.router.simulator import SimulationSettings, simulate
+from endcast.router.soften import Softened
+from endcast.router.tuning import Gain, Tuned, applied, grid_of, parted, tune
+from endcast.router.workload import Workload
+
+FLEET = SimulationSettings(workers=4, slots=4, utilization=1.1, seeds=2, candidates=1)
+
+
+def workload(count: int = 300) -> Workload:
+    rng = np.random.default_rng(0)
+    return Workload.from_arrays(
+        arrival_s=np.cumsum(rng.exponential(1.0, count)),
+        prompt=rng.integers(0, 900, count),
+        output=rng.geometric(0.05, count),
+    )
+
+
+def tuned(grid: dict[str, tuple[float, ...]], fleet: SimulationSettings = FLEET) -> Tuned:
+    load = workload()
+    truth, blunt = Oracle(load.output), kaplan_meier(load.output, load.output > 0)
+
+    def at(weight: float) -> ForecastSource:
+        return Softened(truth, blunt, weight) if weight > 0.0 else truth
+
+    return tune(load, fleet, "br_h", at, soften=0.0, grid=grid)
+
+
+def test_it_finds_what_is_better_and_judges_it_on_the_rest() -> None:
+    """With one candidate BR-H chooses workers only; with 64 it chooses requests too, on both halves."""
+    found = tuned({"candidates": (1, 64), "soften": (0.0,)})
+    assert (found.before, found.chosen) == ({"candidates": 1, "soften": 0.0}, {"candidates": 64, "soften": 0.0})
+    assert found.first.gain > 0.01 and found.rest.gain > 0.01
+    assert found.survived == pytest.approx(found.rest.gain / found.first.gain)
+    _, late = parted(workload())
+    source = Oracle(workload().output)
+    for candidates, told in ((1, found.rest.before), (64, found.rest.after)):
+        report = simulate(late, replace(FLEET, candidates=candidates), policies=["br_h"], forecasts=[source])
+        assert told == report.results[0].mean["efficiency"]
+
+
+def test_nothing_is_chosen_that_is_not_better() -> None:
+    found = tuned({"candidates": (1,)})
+    assert found.chosen == found.before and found.survived is None and len(found.trials) == 1
+    assert found.first.gain == found.rest.gain == 0.0
+    assert found.to_json()["survived"] is None
+
+
+def test_what_makes_some_wait_much_longer_is_not_taken() -> None:
+    """Here a small window with many candidates is more efficient only at the price of the longest wait."""
+    found = tuned({"candidates": (1, 64), "horizon": (5, 20), "discount": (0.9, 0.95)})
+    start = found.trials[0]
+    assert start.fair and start.parameters == found.before
+    best_fair = max((trial for trial in found.trials if trial.fair), key=lambda trial: trial.efficiency)
+    assert found.chosen == best_fair.parameters
+    assert len({tuple(trial.parameters.values()) for trial in found.trials}) == len(found.trials)
+
+
+def test_parameters_reach_settings_by_their_names() -> None:
+    made = applied(FLEET, {"horizon": 40.0, "candidates": 9.0, "urgency": 0.5, "soften": 0.3})
+    assert (made.horizon, made.candidates, type(made.horizon)) == (40, 9, int)
+    assert made.for_policies().olp.urgency == 0.5
+
+
+def test_grids_are_those_of_the_policy() -> None:
+    assert set(grid_of("br_h", FLEET, softens=True)) == {"horizon", "discount", "soften", "candidates"}
+    assert "soften" not in grid_of("br_h", FLEET, softens=False)
+    assert {"urgency", "w_tail"} <= set(grid_of("olp", FLEET, softens=False))
+    with pytest.raises(InputError, match="least_kv uses no forecasts"):
+        grid_of("least_kv", FLEET, softens=True)
+
+
+def test_noise_is_that_of_a_difference() -> None:
+    load = workload()
+    one, two = (simulate(load, replace(FLEET, seeds=3, candidates=c), policies=["br_0"]).results[0] for c in (1, 64))
+    difference = [b.efficiency - a.efficiency for a, b in zip(one.runs, two.runs, strict=True)]
+    found = Gain.of(one, two)
+    assert found.gain == pytest.approx(np.mean(difference))
+    assert found.noise == pytest.approx(np.std(difference, ddof=1) / np.sqrt(3))
+
+
+def test_a_log_of_one_request_cannot_be_parted() -> None:
+    with pytest.raises(SimulationError, match="1 requests are too few to part"):
+        parted(workload(1))
+    with pytest.raises(InputError, match="share: must lie strictly between"):
+        parted(workload(), 1.0)
