@@ -78,7 +78,12 @@ def frontier(path: str, seeds: int) -> list[dict[str, float]]:
         for w_tail in TAIL_WEIGHTS:
 
             def make(plain: PolicySettings, step_size: float = step_size, w_tail: float = w_tail) -> Policy:
-                return Olp(replace(plain, olp=replace(plain.olp, step_size=step_size, w_tail=w_tail)))
+                return Olp(
+                    replace(
+                        plain,
+                        olp=replace(plain.olp, step_size=step_size, w_tail=w_tail, price_horizon=128, patience=1.0),
+                    )
+                )
 
             result = simulate_policy(load, settings, "olp", make, Oracle(trace.output_tokens))
             mean, spread = result.mean, result.spread

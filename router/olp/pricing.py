@@ -71,7 +71,7 @@ class Pricing:
         self.price: FloatArray = np.zeros((2, 1, settings.price_horizon))
         self.traffic = Traffic(settings.price_horizon)
         self._scale: FloatArray = np.ones(2)
-        self._since = 0
+        self._since, self._priced = 0, False  # whether any price is above 0
 
     @property
     def relative_price(self) -> FloatArray:
@@ -90,7 +90,8 @@ class Pricing:
         if self._tenants is not None:
             self._weight = self._weight * self._tenants.factor(view.waiting_tenant)
         self._new = self.traffic.observe(view, self._length, self._weight)
-        shift(self.price, self.traffic.elapsed)
+        if self._priced:
+            shift(self.price, self.traffic.elapsed)
         if self.settings.step_size > 0.0:
             self._supply.look(view)
         self._since += self.traffic.elapsed
@@ -102,7 +103,9 @@ class Pricing:
         wait_s: FloatArray = np.subtract(view.now_s, view.waiting_arrival_s)
         service_s: FloatArray = np.multiply(self._length, self.traffic.step_s)
         parts = self.reward(wait_s, service_s, self.traffic.step_s) * self._weight
-        costs = costs_now(running_sums(self.price), view.waiting_prompt, self._length)
+        costs = np.zeros((2, self._supply.rows, len(self._length)))
+        if self._priced:
+            costs = costs_now(running_sums(self.price), view.waiting_prompt, self._length)
         return Scores(self._length, parts, costs, self._supply.row, self._new)
 
     def _begin(self, view: ClusterView) -> None:
@@ -110,7 +113,7 @@ class Pricing:
         self.traffic = Traffic(s.price_horizon)
         self._supply = Supply(view, steps=s.price_horizon, every=4 * s.update_every, shared=s.share_prices)
         self.price = np.zeros((2, self._supply.rows, s.price_horizon))
-        self._since = s.update_every
+        self._since, self._priced = s.update_every, False
         self._tenants = None
         if s.fairness > 0.0:
             self._tenants = TenantShares(strength=s.fairness, bound=s.fairness_bound, half_life_s=s.fairness_s)
@@ -133,6 +136,7 @@ class Pricing:
             step_size=self.settings.step_size,
             kv_unit=self.traffic.kv_unit,
         )
+        self._priced = bool(self.price.any())
 
     def _sample(self, view: ClusterView, requests: float, rng: np.random.Generator) -> Batch:
         """Of all updates of a round together. Waiting requests at step 0 with their real wait, in the pool's share of all

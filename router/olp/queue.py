@@ -35,7 +35,8 @@ class PricedQueue:
     def __init__(self, settings: PolicySettings) -> None:
         """Reads ``olp`` and ``max_overtakes``."""
         self.pricing = Pricing(settings.olp)
-        self._max_overtakes, self._shed = settings.max_overtakes, settings.olp.shed
+        self.max_overtakes = round(settings.max_overtakes * settings.olp.patience)  #: how many may pass one
+        self._shed = settings.olp.shed
         self.reserved = (-1, -1)  #: a request and the worker that is kept for it
         self._scores: Scores | None = None
 
@@ -66,7 +67,7 @@ class PricedQueue:
         request, before = int(view.waiting[first]), -1
         if self.reserved[0] == request:
             before = self.reserved[1]
-        kept = reservation(view, first, self._max_overtakes, before)
+        kept = reservation(view, first, self.max_overtakes, before)
         self.reserved = (request, kept)
         return kept
 

@@ -28,7 +28,6 @@ class Olp:
         """Reads ``olp`` and ``max_overtakes``; ``horizon`` and ``discount`` tell workers alike apart by their loads."""
         self.horizon = settings.horizon
         self.queue = PricedQueue(settings)
-        self._max_overtakes = settings.max_overtakes
         self._weight = discounts(settings.horizon, settings.discount)
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decisions:
@@ -43,7 +42,7 @@ class Olp:
             rng.random(len(view.load)),
             self._weight,
             first=now.first,
-            max_overtakes=self._max_overtakes,
+            max_overtakes=self.queue.max_overtakes,
             kept=now.kept,
         )
         return self.queue.decisions(position, worker)

@@ -51,7 +51,7 @@ class OlpBrH:
             worth=self._settings.olp.urgency * self._window_tokens / mean_reward,
             candidates=self._settings.candidates,
             first=now.first,
-            max_overtakes=self._settings.max_overtakes,
+            max_overtakes=self.queue.max_overtakes,
             kept=now.kept,
         )
         return self.queue.decisions(position, worker)

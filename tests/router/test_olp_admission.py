@@ -12,6 +12,7 @@ from endcast.router.admission.gate import fits
 from endcast.router.cluster import ClusterState
 from endcast.router.engine import KvRules, RunRecord, play
 from endcast.router.forecasts import Oracle
+from endcast.router.olp.settings import OlpSettings
 from endcast.router.policies import POLICIES
 from endcast.router.policy import ClusterView, Decisions, Policy, PolicySettings
 from endcast.router.preemption import VICTIMS
@@ -19,7 +20,12 @@ from endcast.router.scale import StepTime
 from endcast.router.workload import Workload
 
 #: Every registered rule, with a number that makes it say no to what would fit.
-NUMBERS = {"optimistic": "optimistic:0.2", "reserve_cap": "reserve_cap:40", "forecast": "forecast:0.9"}
+NUMBERS = {
+    "optimistic": "optimistic:0.2",
+    "headroom": "headroom:0.5",
+    "reserve_cap": "reserve_cap:40",
+    "forecast": "forecast:0.9",
+}
 RULES = {name: NUMBERS.get(name, name) for name in ADMISSION_RULES}
 CENTRAL = ["olp", "olp_br_h"]
 
@@ -67,7 +73,7 @@ def test_no_placement_is_taken_back(name: str, rule: str) -> None:
     """The cluster drops placements that its rule forbids: each request is then placed more than once."""
     for seed in range(3):
         load = requests(seed)
-        counted = Counted(POLICIES.get(name)(PolicySettings(max_overtakes=6)))
+        counted = Counted(POLICIES.get(name)(PolicySettings(max_overtakes=2)))
         record = run(load, counted, rule, [140, 140])  # type: ignore[arg-type]
         assert len(record.finish_s) == len(load)
         assert counted.placed == len(load)
@@ -120,7 +126,7 @@ def test_a_giant_among_dwarfs_gets_a_worker_kept(name: str, rule: str) -> None:
     load = Workload.from_arrays(arrival_s=np.arange(300) / 2.5, prompt=prompt, output=output)
     waited = []
     for bound in (20, 10**6):
-        policy = POLICIES.get(name)(PolicySettings(max_overtakes=bound))
+        policy = POLICIES.get(name)(PolicySettings(max_overtakes=bound, olp=OlpSettings(patience=1.0)))
         record = play(
             load, policy, slots=np.full(2, 16), capacity=np.full(2, 110), forecasts=Oracle(output),
             step_time=StepTime(fixed_s=1.0, batch_s=0.0, kv_s=0.0), rng=np.random.default_rng(0),

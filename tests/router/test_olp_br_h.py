@@ -80,7 +80,7 @@ def run(load: Workload, name: str, *, candidates: int = 64, max_overtakes: int =
     chosen = PolicySettings(
         candidates=candidates,
         max_overtakes=max_overtakes,
-        olp=OlpSettings(tail_scale_s=20.0, **olp),  # type: ignore[arg-type]
+        olp=OlpSettings(tail_scale_s=20.0, patience=1.0, **olp),  # type: ignore[arg-type]
     )
     return play(
         load,
@@ -127,3 +127,13 @@ def test_one_candidate_is_the_order_of_surplus() -> None:
 def test_overtaking_is_bounded(bound: int) -> None:
     record = run(workload(2, count=600, utilization=1.2), "olp_br_h", max_overtakes=bound, w_tail=0.0)
     assert overtakings(record.admission_step).max() <= bound + G * B
+
+
+def test_shedding_refuses_what_does_not_pay_and_serves_the_rest() -> None:
+    load = workload(6, count=600, utilization=1.5)
+    everybody, paying = (run(load, "olp_br_h", w_tail=0.0, shed=shed) for shed in (False, True))
+    assert everybody.rejected == 0
+    assert 0 < paying.rejected == len(load) - len(paying.finish_s) < len(load) // 2
+    waits = [float(np.mean(r.admission_s - r.arrival_s)) for r in (everybody, paying)]
+    assert waits[1] < 0.7 * waits[0]
+    assert run(workload(7, count=300, utilization=0.5), "olp_br_h", shed=True).rejected == 0

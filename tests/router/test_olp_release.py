@@ -18,7 +18,7 @@ RNG = np.random.default_rng
 
 
 def fleet(slots: list[int], *, capacity: list[int] | None = None, max_overtakes: int = 1000, **olp: object) -> Fleet:
-    return Fleet(slots, capacity or [UNLIMITED] * len(slots), max_overtakes, OlpSettings(**olp))  # type: ignore[arg-type]
+    return Fleet(slots, capacity or [UNLIMITED] * len(slots), max_overtakes, OlpSettings(**{"patience": 1.0, **olp}))  # type: ignore[arg-type]
 
 
 class Fleet:

@@ -37,7 +37,7 @@ def workload(seed: int, *, count: int = 1000, utilization: float = 1.05, tenants
 def run(
     load: Workload, *, max_overtakes: int = 10**6, source: ForecastSource | None = None, seed: int = 0, **olp: object
 ) -> RunRecord:
-    settings = PolicySettings(max_overtakes=max_overtakes, olp=OlpSettings(**olp))  # type: ignore[arg-type]
+    settings = PolicySettings(max_overtakes=max_overtakes, olp=OlpSettings(**{"patience": 1.0, **olp}))  # type: ignore[arg-type]
     kv = mean_kv_per_slot(load.prompt, load.output)
     return play(
         load,

@@ -28,6 +28,8 @@ COMMANDS = (
         "calibrate", "endcast.cli.calibrate:calibrate", "Fit how long a decode step takes on your engines."
     ),
     LazyCommand("simulate", "endcast.cli.simulate:simulate", "Play a log with each routing policy and compare them."),
+    LazyCommand("explain", "endcast.cli.explain:explain", "Tell why a simulated router started what it did."),
+    LazyCommand("sweep", "endcast.cli.sweep:sweep", "Play a log with each of a reward's weights: mean against tail."),
     LazyCommand("route", "endcast.cli.route:route", "Route OpenAI requests to the engines of a fleet."),
 )
 
