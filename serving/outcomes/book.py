@@ -97,7 +97,8 @@ class Book:
     def submit(self, outcomes: Sequence[Told]) -> Future[list[Status]]:
         """Take these in; the answer comes once they are on disk. ``LogRefused`` if too many wait already."""
         with self._wake:
-            if self._closing or self._waiting + self._lessons.backlog + len(outcomes) > self._limits.queue:
+            before = self._waiting + self._lessons.backlog
+            if self._closing or (before and before + len(outcomes) > self._limits.queue):
                 raise LogRefused("too many outcomes wait to be taken in", hint="Send them again later")
             batch = Batch(outcomes)
             self._queue.append(batch)
@@ -145,8 +146,8 @@ class Book:
                     jobs, self._jobs = list(self._jobs), deque()
                     self._waiting, closing = 0, self._closing
                 self._commit(batches)
-                for job in jobs:
-                    job.run()
+                while jobs:
+                    jobs.pop(0).run()  # and no trace of it stays: what it is about may be large
                 self._expire()
                 self._refresh()
                 if closing and not self._queue:

@@ -7,6 +7,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -38,38 +39,37 @@ class Lessons:
 
     def __init__(self, *, recalibrates: bool = True) -> None:
         self._recalibrates = recalibrates
-        self._waiting: dict[int, tuple[Loaded, deque[Record]]] = {}
+        self._waiting: WeakKeyDictionary[Loaded, deque[Record]] = WeakKeyDictionary()  #: who is gone learns no more
         self.refused = 0  #: outcomes that a forecaster could not take in
         self.beside: Callable[[Sequence[Record]], None] | None = None  #: a shadow bundle, told as well
 
     @property
     def backlog(self) -> int:
         """Outcomes that the slowest forecaster has still to be told."""
-        return max((len(records) for _, records in list(self._waiting.values())), default=0)
+        return max((len(records) for records in list(self._waiting.values())), default=0)
 
     def enrol(self, loaded: Loaded) -> None:
         """Tell this forecaster of all outcomes from now on."""
-        self._waiting.setdefault(id(loaded), (loaded, deque()))
+        self._waiting.setdefault(loaded, deque())
 
     def release(self, loaded: Loaded) -> list[Record]:
         """Tell it no more; what it has still not been told."""
-        _, left = self._waiting.pop(id(loaded), (loaded, deque()))
-        return list(left)
+        return list(self._waiting.pop(loaded, ()))
 
     def knows(self, loaded: Loaded) -> bool:
         """Whether it is told."""
-        return id(loaded) in self._waiting
+        return loaded in self._waiting
 
     def tell(self, records: Sequence[Record]) -> None:
         """Outcomes, in order."""
-        for _, waiting in list(self._waiting.values()):
+        for waiting in list(self._waiting.values()):
             waiting.extend(records)
         if self.beside is not None:
             self.beside(records)
 
     async def drain(self) -> None:
         """Tell every forecaster all that waits; each is used alone meanwhile, for a chunk at a time."""
-        for loaded, waiting in list(self._waiting.values()):
+        for loaded, waiting in list(self._waiting.items()):
             while waiting:
                 async with loaded.turns.change():
                     self.teach(loaded, [waiting.popleft() for _ in range(min(CHUNK, len(waiting)))])

@@ -36,11 +36,13 @@ class Job:
     done: Future[None] = field(default_factory=Future)
 
     def run(self) -> None:
-        """Do it; an error goes to whoever waits."""
+        """Do it; an error goes to whoever waits, and on if it is a fault of ours."""
         try:
             self.work()
-        except EndcastError as error:
+        except BaseException as error:
             self.done.set_exception(error)
+            if not isinstance(error, EndcastError):
+                raise
         else:
             self.done.set_result(None)
 

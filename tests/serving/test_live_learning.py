@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,12 +14,12 @@ import httpx
 import numpy as np
 import pytest
 
-from endcast import Completion, Landmark, Request, load_forecaster
+from endcast import Completion, Landmark, Request
 from endcast.cli import main
 from endcast.datasets.read import read
 from endcast.datasets.synth import SynthLog
 from endcast.errors import InputError
-from endcast.predictors.onnx_forecaster import OnnxForecaster
+from endcast.predictors.onnx_forecaster import OnnxForecaster, load_forecaster
 from endcast.predictors.recalibration import Recalibration
 from endcast.serving.app import create_app
 from endcast.serving.bundles import Loaded
@@ -213,6 +215,20 @@ def test_a_bundle_that_comes_later_has_learned_what_the_served_one_has(
             assert second.snapshot() == first.snapshot()
             await lived(client, completions[120:140], first=120)
             assert second.state_version == first.state_version + 20
+
+    asyncio.run(work())
+
+
+def test_a_bundle_that_was_prepared_and_never_served_is_forgotten(boosted: Trained) -> None:
+    async def work() -> None:
+        async with serving(load_forecaster(boosted.path), Settings()) as (app, _):
+            prepared = Loaded(load_forecaster(boosted.path))
+            await asyncio.to_thread(app.state.context.bundles.prepare, prepared)
+            lessons, gone = app.state.context.outcomes.lessons, weakref.ref(prepared)
+            assert lessons.knows(prepared)
+            del prepared
+            gc.collect()
+            assert gone() is None
 
     asyncio.run(work())
 

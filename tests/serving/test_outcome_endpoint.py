@@ -360,6 +360,33 @@ def test_forecasts_do_not_wait_for_the_disk(tmp_path: Path) -> None:
     live(work, Settings(outcome_log=tmp_path), calls=Calls(fsync=fsync))
 
 
+def test_beyond_its_queue_the_service_refuses_and_says_when_to_come_back(tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    def fsync(file: int) -> None:
+        assert go_on.wait(20)
+        os.fsync(file)
+
+    async def work(service: Service) -> None:
+        object.__setattr__(service.outcomes.open()._limits, "queue", 3)
+        await service.forecast(*(request(f"r{i}") for i in range(9)))
+        writing = asyncio.create_task(service.tell({"request_id": "r0", "output_tokens": 3}))
+        await asyncio.sleep(0.05)
+        waiting = asyncio.create_task(
+            service.tell(*({"request_id": f"r{i}", "output_tokens": 3} for i in range(1, 6)))
+        )  # more than the queue, but nothing waits before it
+        await asyncio.sleep(0.05)
+        refused = await service.client.post(
+            "/v1/outcomes", json={"outcomes": [{"request_id": "r7", "output_tokens": 3}]}
+        )
+        assert refused.status_code == 503 and int(refused.headers["retry-after"]) > 0
+        go_on.set()
+        assert (await writing)["accepted"] == 1 and (await waiting)["accepted"] == 5
+        assert (await service.tell({"request_id": "r7", "output_tokens": 3}))["accepted"] == 1
+
+    live(work, Settings(outcome_log=tmp_path), calls=Calls(fsync=fsync))
+
+
 def test_a_forecaster_that_refuses_an_outcome_goes_without_it() -> None:
     class Choosy(ConstantHazardForecaster):
         def observe(self, completions: Sequence[Completion]) -> None:
