@@ -11,9 +11,11 @@ from endcast.client.errors import CallRefused, ClientError, ServiceUnavailable, 
 from endcast.client.remote import RemoteForecaster, RemoteStream
 from endcast.client.retry import NO_RETRIES, RetryPolicy
 from endcast.client.sync import Client
+from endcast.serving.streams_schema import Asked
 
 __all__ = [
     "NO_RETRIES",
+    "Asked",
     "AsyncClient",
     "CallRefused",
     "Client",

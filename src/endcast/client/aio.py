@@ -15,7 +15,8 @@ from endcast.client.errors import ServiceUnavailable
 from endcast.client.retry import Retries
 from endcast.client.wire import Call
 from endcast.serving.outcomes.schema import OutcomesReply
-from endcast.serving.schema import BundleReply, ForecastsReply, HealthReply, ReadyReply
+from endcast.serving.schema import BundleReply, ForecastsReply, HealthReply, ReadyReply, ReloadReply
+from endcast.serving.streams_schema import Asked, ClosedReply, StreamReply
 from endcast.types import Completion, Landmark
 
 T = TypeVar("T")
@@ -54,9 +55,31 @@ class AsyncClient:
         """``POST /v1/outcomes``: how requests ended, joined by ``request_id``; telling one twice counts once."""
         return await self.send(wire.outcomes_call(completions))
 
+    async def open_stream(self, landmark: Landmark, *, asked: Asked | None = None) -> StreamReply:
+        """``POST /v1/streams``: the service keeps the text from here on; answered with a forecast if ``asked``."""
+        return await self.send(wire.open_stream_call(landmark, asked))
+
+    async def append(
+        self, stream_id: str, text: str, generated_tokens: int, *, asked: Asked | None = None
+    ) -> StreamReply:
+        """Add ``text``, what is new of the output; ``generated_tokens`` counts all so far."""
+        return await self.send(wire.append_call(stream_id, text, generated_tokens, asked))
+
+    async def stream_forecast(self, stream_id: str, asked: Asked | None = None) -> StreamReply:
+        """Forecast from what the stream has read."""
+        return await self.send(wire.stream_forecast_call(stream_id, Asked() if asked is None else asked))
+
+    async def close_stream(self, stream_id: str, outcome: Completion | None = None) -> ClosedReply:
+        """Close it, and tell how the generation ended; ``outcome.request`` is not sent."""
+        return await self.send(wire.close_stream_call(stream_id, outcome))
+
     async def bundle(self) -> BundleReply:
         """``GET /v1/bundle``: what is served."""
         return await self.send(wire.bundle_call())
+
+    async def reload_bundle(self, *, timeout_s: float = 60.0) -> ReloadReply:
+        """``POST /v1/bundle/reload``: serve what the bundle's folder has now. Needs an admin key where keys are set."""
+        return await self.send(wire.reload_call(), timeout_s=timeout_s)
 
     async def ready(self) -> ReadyReply:
         """``GET /readyz``; ``ServiceUnavailable`` where it is not."""

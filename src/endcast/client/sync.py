@@ -15,7 +15,8 @@ from endcast.client.errors import ServiceUnavailable
 from endcast.client.retry import Retries
 from endcast.client.wire import Call
 from endcast.serving.outcomes.schema import OutcomesReply
-from endcast.serving.schema import BundleReply, ForecastsReply, HealthReply, ReadyReply
+from endcast.serving.schema import BundleReply, ForecastsReply, HealthReply, ReadyReply, ReloadReply
+from endcast.serving.streams_schema import Asked, ClosedReply, StreamReply
 from endcast.types import Completion, Landmark
 
 T = TypeVar("T")
@@ -57,9 +58,29 @@ class Client:
         """``POST /v1/outcomes``: how requests ended, joined by ``request_id``; telling one twice counts once."""
         return self.send(wire.outcomes_call(completions))
 
+    def open_stream(self, landmark: Landmark, *, asked: Asked | None = None) -> StreamReply:
+        """``POST /v1/streams``: the service keeps the text from here on; answered with a forecast if ``asked``."""
+        return self.send(wire.open_stream_call(landmark, asked))
+
+    def append(self, stream_id: str, text: str, generated_tokens: int, *, asked: Asked | None = None) -> StreamReply:
+        """Add ``text``, what is new of the output; ``generated_tokens`` counts all so far."""
+        return self.send(wire.append_call(stream_id, text, generated_tokens, asked))
+
+    def stream_forecast(self, stream_id: str, asked: Asked | None = None) -> StreamReply:
+        """Forecast from what the stream has read."""
+        return self.send(wire.stream_forecast_call(stream_id, Asked() if asked is None else asked))
+
+    def close_stream(self, stream_id: str, outcome: Completion | None = None) -> ClosedReply:
+        """Close it, and tell how the generation ended; ``outcome.request`` is not sent."""
+        return self.send(wire.close_stream_call(stream_id, outcome))
+
     def bundle(self) -> BundleReply:
         """``GET /v1/bundle``: what is served."""
         return self.send(wire.bundle_call())
+
+    def reload_bundle(self, *, timeout_s: float = 60.0) -> ReloadReply:
+        """``POST /v1/bundle/reload``: serve what the bundle's folder has now. Needs an admin key where keys are set."""
+        return self.send(wire.reload_call(), timeout_s=timeout_s)
 
     def ready(self) -> ReadyReply:
         """``GET /readyz``; ``ServiceUnavailable`` where it is not."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 from endcast.client.errors import CallRefused, ClientError, ServiceUnavailable, UnexpectedAnswer
 from endcast.serving.outcomes.schema import OutcomesReply
 from endcast.serving.problems import DEADLINE_HEADER
-from endcast.serving.schema import BundleReply, ErrorReply, ForecastsReply, HealthReply, ReadyReply
+from endcast.serving.schema import BundleReply, ErrorReply, ForecastsReply, HealthReply, ReadyReply, ReloadReply
+from endcast.serving.streams_schema import AppendCall, Asked, CloseCall, ClosedReply, StreamReply
 from endcast.types import Completion, Landmark, Request
 
 T = TypeVar("T")
@@ -62,9 +64,53 @@ def outcomes_call(completions: Sequence[Completion]) -> Call[OutcomesReply]:
     )
 
 
+def open_stream_call(landmark: Landmark, asked: Asked | None) -> Call[StreamReply]:
+    """``POST /v1/streams``. Not to be sent twice: each opens a stream."""
+    body = {"request": forecast_request(landmark), "forecast": asked}
+    return Call(method="POST", path="/v1/streams", reply=StreamReply, body=msgspec.json.encode(body), repeatable=False)
+
+
+def append_call(stream_id: str, text: str, generated_tokens: int, asked: Asked | None) -> Call[StreamReply]:
+    """``POST /v1/streams/…/append``. Not to be sent twice: the text would be read twice."""
+    body = AppendCall(text=text, generated_tokens=generated_tokens, forecast=asked)
+    return Call(
+        method="POST",
+        path=_stream_path(stream_id, "/append"),
+        reply=StreamReply,
+        body=msgspec.json.encode(body),
+        repeatable=False,
+    )
+
+
+def stream_forecast_call(stream_id: str, asked: Asked) -> Call[StreamReply]:
+    """``POST /v1/streams/…/forecast``."""
+    path = _stream_path(stream_id, "/forecast")
+    return Call(method="POST", path=path, reply=StreamReply, body=msgspec.json.encode(asked))
+
+
+def close_stream_call(stream_id: str, outcome: Completion | None) -> Call[ClosedReply]:
+    """``POST /v1/streams/…/close``, with how the generation ended where that is known."""
+    told = (
+        CloseCall()
+        if outcome is None
+        else CloseCall(output_tokens=outcome.output_tokens, end=outcome.end, finished=outcome.finished_s)
+    )
+    path = _stream_path(stream_id, "/close")
+    return Call(method="POST", path=path, reply=ClosedReply, body=msgspec.json.encode(told), repeatable=False)
+
+
+def _stream_path(stream_id: str, what: str) -> str:
+    return f"/v1/streams/{quote(stream_id, safe='')}{what}"
+
+
 def bundle_call() -> Call[BundleReply]:
     """``GET /v1/bundle``."""
     return Call(method="GET", path="/v1/bundle", reply=BundleReply)
+
+
+def reload_call() -> Call[ReloadReply]:
+    """``POST /v1/bundle/reload``; once done, doing it again changes nothing."""
+    return Call(method="POST", path="/v1/bundle/reload", reply=ReloadReply)
 
 
 def ready_call() -> Call[ReadyReply]:
