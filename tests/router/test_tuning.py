@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from endcast.errors import InputError, SimulationError
 from endcast.router.forecasts import ForecastSource, Oracle, kaplan_meier
 from endcast.router.simulator import SimulationSettings, simulate
 from endcast.router.soften import Softened
-from endcast.router.tuning import Gain, Tuned, applied, grid_of, parted, tune
+from endcast.router.tuning import Gain, Tuned, _search, applied, grid_of, parted, tune
 from endcast.router.workload import Workload
 
 FLEET = SimulationSettings(workers=4, slots=4, utilization=1.1, seeds=2, candidates=1)
@@ -56,14 +57,43 @@ def test_nothing_is_chosen_that_is_not_better() -> None:
     assert found.to_json()["survived"] is None
 
 
-def test_what_makes_some_wait_much_longer_is_not_taken() -> None:
-    """Here a small window with many candidates is more efficient only at the price of the longest wait."""
-    found = tuned({"candidates": (1, 64), "horizon": (5, 20), "discount": (0.9, 0.95)})
-    start = found.trials[0]
-    assert start.fair and start.parameters == found.before
-    best_fair = max((trial for trial in found.trials if trial.fair), key=lambda trial: trial.efficiency)
-    assert found.chosen == best_fair.parameters
-    assert len({tuple(trial.parameters.values()) for trial in found.trials}) == len(found.trials)
+@dataclass
+class Told:
+    """Stands for a result: what the search reads of one."""
+
+    efficiency: float
+    kv_per_slot: float = 1.0
+    longest_s: float = 100.0
+
+    @property
+    def mean(self) -> dict[str, Any]:
+        return {"efficiency": self.efficiency, "kv_per_slot": self.kv_per_slot, "wait_s": {"max": self.longest_s}}
+
+
+def searched(values: dict[tuple[float, float], Told]) -> tuple[dict[str, float], int]:
+    """What is chosen of two parameters, each 0, 1 or 2, and how many were tried; what is not told is poor."""
+    grid, poor = {"a": (0.0, 1.0, 2.0), "b": (0.0, 1.0, 2.0)}, Told(0.1)
+    found = _search(
+        lambda chosen: values.get((chosen["a"], chosen["b"]), poor),  # type: ignore[arg-type,return-value]
+        {"a": 0.0, "b": 0.0},
+        grid,
+        lambda text: None,
+    )
+    return found.chosen, len(found.trials)
+
+
+def test_the_search_takes_what_is_fair_only() -> None:
+    start = {(0.0, 0.0): Told(0.90)}
+    assert searched(start) == ({"a": 0.0, "b": 0.0}, 5)
+    assert searched(start | {(1.0, 0.0): Told(0.92)})[0] == {"a": 1.0, "b": 0.0}
+    assert searched(start | {(1.0, 0.0): Told(0.92, longest_s=126.0)})[0] == {"a": 0.0, "b": 0.0}
+    assert searched(start | {(1.0, 0.0): Told(0.92, longest_s=124.0)})[0] == {"a": 1.0, "b": 0.0}
+    assert searched(start | {(1.0, 0.0): Told(0.92, kv_per_slot=0.98)})[0] == {"a": 0.0, "b": 0.0}
+
+
+def test_parameters_are_tried_at_what_the_others_have_become() -> None:
+    chain = {(0.0, 0.0): Told(0.90), (1.0, 0.0): Told(0.91), (1.0, 2.0): Told(0.93), (2.0, 2.0): Told(0.95)}
+    assert searched(chain)[0] == {"a": 2.0, "b": 2.0}  # the last one in a second pass
 
 
 def test_parameters_reach_settings_by_their_names() -> None:
