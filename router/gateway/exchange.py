@@ -171,6 +171,7 @@ class Exchange:
             engine_key=self._pool.config.engine_key,
             drop=gateway.not_for_engines,
         )
+        headers["Accept-Encoding"] = "identity"  # what is compressed cannot be read on its way
         try:
             response = await gateway.engines.call("POST", worker.url + target_of(self._http), headers, self._sent)
             self._response = response

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endcast.router.gateway.body import asking_for_usage, parameters_of, prompt_of, read_body
@@ -56,13 +56,12 @@ def test_what_is_not_ours_to_change_is_passed_on_as_it_came(text: str) -> None:
     assert edited(text) == text
 
 
+VALUES = st.none() | st.booleans() | st.text(max_size=8) | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=40)
 @given(
-    st.dictionaries(
-        st.text(max_size=6),
-        st.recursive(
-            st.none() | st.booleans() | st.text() | st.floats(allow_nan=False, allow_infinity=False), st.lists
-        ),
-    ),
+    st.dictionaries(st.text(max_size=6), VALUES | st.lists(VALUES, max_size=3), max_size=5),
     st.sampled_from([None, {"include_usage": False}, {"include_usage": True}]),
 )
 def test_everything_else_means_the_same(members: dict[str, Any], options: dict[str, bool] | None) -> None:
@@ -110,9 +109,15 @@ def test_lists_of_prompts_and_n_multiply() -> None:
         assert read_body(f'{{"n": {n}}}'.encode(), chat=True).choices == 1
 
 
-@given(st.binary(max_size=40) | st.recursive(st.none() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(
-    st.sampled_from(["model", "prompt", "messages", "n", "stream", "stream_options", "priority", "max_tokens"]), s)
-).map(lambda value: json.dumps(value).encode()))  # fmt: skip
+FIELDS = ["model", "prompt", "messages", "n", "stream", "stream_options", "priority", "max_tokens"]
+ODD = VALUES | st.integers() | st.lists(VALUES | st.dictionaries(st.just("content"), VALUES, max_size=1), max_size=2)
+
+
+@settings(max_examples=60)
+@given(
+    st.binary(max_size=40)
+    | st.dictionaries(st.sampled_from(FIELDS), ODD, max_size=5).map(lambda v: json.dumps(v).encode())
+)
 def test_nothing_that_a_client_sends_breaks_reading(raw: bytes) -> None:
     for chat in (True, False):
         body = read_body(raw, chat=chat)

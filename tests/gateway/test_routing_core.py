@@ -292,12 +292,12 @@ class Books(RuleBasedStateMachine):
 
 
 TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=40, stateful_step_count=30)
+TestBooks.settings = settings(max_examples=30, stateful_step_count=30)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(lengths=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 12)), min_size=1, max_size=12))
-@settings(max_examples=10)
+@settings(max_examples=4)
 def test_every_request_is_served(policy: str, lengths: list[tuple[int, int]]) -> None:
     core = make_core(policy, workers=2, slots=2)
     left = {
