@@ -6,15 +6,15 @@ Lines hold no prompts, outputs or keys; with ``log_prompts`` those of calls hold
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import secrets
 import sys
 import time
-from collections.abc import Mapping
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TextIO
 
 import msgspec
@@ -140,21 +140,21 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        return msgspec.json.encode(self._line(record), enc_hook=repr).decode()
+        return _encoded(self._line(record))
 
     def _line(self, record: logging.LogRecord) -> dict[str, Any]:
         line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": f"{_second(int(record.created))}.{int(record.created * 1000) % 1000:03d}+00:00",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _encodable(record.getMessage()),
+            "message": record.getMessage(),
             "process": os.getpid(),
         }
         if (current := request_id.get()) is not None:
             line["request_id"] = current
-        line |= _fields_of(record)
+        line |= getattr(record, "fields", {})
         if record.exc_info:
-            line["traceback"] = _encodable(self.formatException(record.exc_info))
+            line["traceback"] = self.formatException(record.exc_info)
         return line
 
 
@@ -165,18 +165,28 @@ class TextFormatter(JsonFormatter):
         """The line, and a traceback below it."""
         line = self._line(record)
         traceback = line.pop("traceback", None)
-        head = f"{line.pop('time')} {line.pop('level'):<7} {line.pop('logger')}: {line.pop('message')!s}"
-        rest = " ".join(f"{name}={msgspec.json.encode(value, enc_hook=repr).decode()}" for name, value in line.items())
-        return f"{head} {rest}" if traceback is None else f"{head} {rest}\n{traceback}"
+        head = f"{line.pop('time')} {line.pop('level'):<7} {line.pop('logger')}: {_encodable(line.pop('message'))}"
+        rest = " ".join(f"{name}={_encoded(value)}" for name, value in line.items())
+        return f"{head} {rest}" if traceback is None else f"{head} {rest}\n{_encodable(traceback)}"
 
 
-def _fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
-    fields: Mapping[str, Any] = getattr(record, "fields", {})
-    return {name: _encodable(value) if isinstance(value, str) else value for name, value in fields.items()}
+@lru_cache(maxsize=8)
+def _second(at: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=repr)
+
+
+def _encoded(value: Any) -> str:
+    try:
+        return _ENCODER.encode(value).decode()
+    except UnicodeEncodeError:  # a lone surrogate cannot be written
+        return _encodable(json.dumps(value, default=repr, ensure_ascii=False))
 
 
 def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be written
+    return text.encode("utf-8", "replace").decode()
 
 
 def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
@@ -185,3 +195,5 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
     logging.captureWarnings(True)
+    # nothing of this is written, and finding it out takes longer than all the rest of a line
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
