@@ -108,11 +108,9 @@ def work(folder: str, settings: Settings, listening: socket.socket, connection: 
     from endcast.serving.app import build_app
     from endcast.serving.launch import folder_context
     from endcast.serving.logs import configure_logging
-    from endcast.serving.logs import configure_logging
     from endcast.serving.metrics_shared import SharedMetrics, shared_folder
     from endcast.serving.run import serve_until_stopped
 
-    configure_logging(settings)
     configure_logging(settings)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is meant for the supervisor
     peers = dataclasses.replace(settings, outcome_peers=True)
