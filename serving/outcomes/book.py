@@ -7,6 +7,7 @@ once, by its key: so all learn the same, in the same order, within ``follow_s`` 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter, OrderedDict, deque
@@ -24,6 +25,8 @@ from endcast.serving.outcomes.live import Live
 from endcast.serving.outcomes.record import OutcomePart, Record, decode_line, encode_line
 from endcast.serving.outcomes.schema import Status
 from endcast.serving.outcomes.waiting import Batch, Job, Told, fail
+
+LOG = logging.getLogger("endcast.outcomes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +184,7 @@ class Book:
                     self._take_lines(lines)
         except (LogRefused, OSError) as error:
             self._counts["refused"] += len(batches)
+            LOG.error("outcomes refused", extra={"fields": {"calls": len(batches), "why": str(error)}})
             for batch in batches:
                 batch.answer.set_exception(error)
             return
@@ -304,13 +308,16 @@ class Book:
     def _refresh(self) -> None:
         now = time.monotonic()
         if self._dirty and now - self._figures_at >= self._limits.figures_s:
-            self._figures_at, self._dirty = now, False
-            self.figures = self._make_figures()
+            self.measure()
 
     def measure(self) -> None:
         """Make figures anew now; in the thread that takes outcomes in, or before it begins."""
         self._figures_at, self._dirty = time.monotonic(), False
-        self.figures = self._make_figures()
+        before, self.figures = self.figures.live.drift, self._make_figures()
+        drift = self.figures.live.drift
+        if drift is not None and drift.alarm != (before is not None and before.alarm):
+            message = "drift alarm" if drift.alarm else "drift alarm over"
+            LOG.warning(message, extra={"fields": {"bundle": self.figures.live.bundle, "why": drift.explanation}})
 
     def _make_figures(self) -> BookFigures:
         counts, log = self._counts, self._log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from endcast.serving.settings import Settings
 from endcast.survival import Forecast
 from endcast.types import Landmark
 
+LOG = logging.getLogger("endcast.outcomes")
 #: Seconds that a call waits, after its outcomes are on disk, for the forecasters to have learned from them.
 LEARNING_S = 1.0
 DAY_S = 86_400.0
@@ -93,6 +95,10 @@ class OutcomeService:
         book = Book(limits, self.ledger, self.live, self.lessons, log, aborts=self._aborts, wall=self._calls.clock)
         book.told = self._drain_soon
         book.replay()
+        if log is not None:
+            found = book.figures
+            fields = {"outcomes": found.taken, "torn_lines": log.torn, "damaged_lines": found.damaged_lines}
+            LOG.log(logging.WARNING if log.torn else logging.INFO, "outcome log read", extra={"fields": fields})
         return book
 
     def close(self) -> None:
@@ -165,6 +171,7 @@ class OutcomeService:
         async with old.turns.change():  # all calls that began with it have ended
             left = self.lessons.release(old)
         await asyncio.to_thread(self._between, lambda: self._put_shadow(old, left))
+        LOG.info("shadow bundle promoted", extra={"fields": {"bundle": shadow.loaded.id, "before": old.id}})
         return old
 
     def _free(self, shadow: Shadow) -> None:

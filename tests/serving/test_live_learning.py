@@ -156,7 +156,9 @@ def test_recalibration_can_be_switched_off_alone(boosted: Trained, completions: 
     assert forecaster.state_version == before + 120 and not forecaster._recalibration.active
 
 
-def test_lengths_that_change_raise_the_drift_alarm(boosted: Trained, completions: list[Completion]) -> None:
+def test_lengths_that_change_raise_the_drift_alarm(
+    boosted: Trained, completions: list[Completion], caplog: pytest.LogCaptureFixture
+) -> None:
     async def work() -> None:
         async with serving(load_forecaster(boosted.path), Settings(recalibrate=False)) as (app, client):
             await lived(client, completions[:160])
@@ -167,6 +169,7 @@ def test_lengths_that_change_raise_the_drift_alarm(boosted: Trained, completions
             assert drift is not None and drift.alarm and drift.model_alarm and "drifted" in drift.explanation
 
     asyncio.run(work())
+    assert [one.message for one in caplog.records if one.name == "endcast.outcomes"] == ["drift alarm"]
 
 
 def test_the_log_trains_the_next_bundle_which_is_served_without_counting_twice(

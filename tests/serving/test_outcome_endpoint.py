@@ -190,6 +190,19 @@ def test_a_restart_knows_what_was_acknowledged(tmp_path: Path) -> None:
     live(second, kept, forecaster)
 
 
+def test_the_service_says_what_it_found_after_a_crash(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "outcomes-00000001.jsonl").write_bytes(b'not a line of ours\n{"outcome_log":1,"key":"r:torn","at":17')
+    with caplog.at_level("INFO", logger="endcast.outcomes"):
+        live(_nothing, Settings(outcome_log=tmp_path))
+    (said,) = [one for one in caplog.records if one.message == "outcome log read"]
+    assert said.levelname == "WARNING"
+    assert said.__dict__["fields"] == {"outcomes": 0, "torn_lines": 1, "damaged_lines": 1}
+
+
+async def _nothing(service: Service) -> None:
+    assert (await service.client.get("/readyz")).status_code == 200
+
+
 def test_texts_are_kept_only_if_wanted(tmp_path: Path) -> None:
     secret = {"prompt": "the secret prompt", "parameters": {"system": "a secret " * 20, "stop": ["\n"]}}
 
