@@ -1,8 +1,8 @@
 """One ``/metrics`` for several processes: each leaves its numbers in a folder, and whichever is asked adds them up.
 
-Counters and histograms are summed, those of processes that have ended as well, or a sum would fall and look like a restart.
-Gauges are those of living processes: amounts are summed, states (which all share, or of which the worst counts) are the
-largest.
+Counters and histograms are summed, those of processes that have ended as well, or a sum would fall and look like a restart;
+but what each counts of the outcome log that all read is the same for all. Gauges are those of living processes: amounts are
+summed, states (which all share, or of which the worst counts) are the largest.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ SUMMED = frozenset(
         "process_virtual_memory_bytes",
     }
 )
+#: Counters of what each process reads in the log that they share.
+SAME = frozenset({"endcast_outcome_generations", "endcast_outcomes_unresolved", "endcast_outcome_lines_lost"})
 _CUMULATIVE = frozenset({"counter", "histogram"})
 _SUFFIX = ".metrics"
 
@@ -121,7 +123,7 @@ def merge(parts: Iterable[tuple[str, bool]]) -> bytes:
 def _together(family: Metric, before: float | None, value: float) -> float:
     if before is None:
         return value
-    if family.type in _CUMULATIVE or family.name in SUMMED:
+    if (family.type in _CUMULATIVE and family.name not in SAME) or family.name in SUMMED:
         return before + value
     return min(before, value) if family.name.endswith(("_created", "_start_time_seconds")) else max(before, value)
 

@@ -19,7 +19,7 @@ from endcast.predictors.drift import Deviation, DriftReport
 from endcast.serving.app import create_app
 from endcast.serving.metrics import Metrics
 from endcast.serving.metrics_outcomes import COUNTERS, GAUGES
-from endcast.serving.metrics_shared import SUMMED, SharedMetrics, is_alive, merge
+from endcast.serving.metrics_shared import SAME, SUMMED, SharedMetrics, is_alive, merge
 from endcast.serving.outcomes.calibration import Calibration, HorizonFigures, QuantileFigures
 from endcast.serving.outcomes.comparison import Interval
 from endcast.serving.outcomes.figures import BookFigures, Compared, Evidence, LiveFigures
@@ -145,6 +145,20 @@ def test_several_processes_are_one_service() -> None:
     assert merged["endcast_bundle_info{bundle=b}"] == 1
 
 
+def test_what_all_read_in_one_log_is_counted_once() -> None:
+    def reading() -> str:
+        metrics = Metrics()
+        metrics.read_outcomes(lambda: FIGURES)
+        return metrics.exposition("b", 1).decode()
+
+    merged = read(merge([(reading(), True), (reading(), True)]))
+    assert merged["endcast_outcome_generations_total"] == 3
+    assert merged["endcast_outcome_lines_lost_total{why=damaged}"] == 2
+    assert merged["endcast_outcomes_total{status=accepted}"] == 6, "told to each"
+    assert merged["endcast_calibration_ece{horizon=64}"] == 0.1
+    assert merged["endcast_ledger_forecasts"] == 14
+
+
 def test_a_process_that_ended_leaves_its_counts_and_nothing_else() -> None:
     merged = read(merge([(process(3, 1).decode(), True), (process(4, 2, bundle="old").decode(), False)]))
     assert merged["endcast_errors_total{code=busy}"] == 7
@@ -177,6 +191,6 @@ def test_what_is_left_last_is_what_was_true_last(tmp_path: Path) -> None:
     assert file.name == "7.metrics" and read(file.read_bytes())["endcast_errors_total{code=busy}"] >= 1
 
 
-@pytest.mark.parametrize("name", sorted(SUMMED))
+@pytest.mark.parametrize("name", sorted(SUMMED | SAME))
 def test_what_is_summed_exists(name: str) -> None:
     assert name in families_of(create_app(Settings(), ConstantHazardForecaster()))
