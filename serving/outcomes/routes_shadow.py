@@ -89,8 +89,10 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _refused(error: EndcastError) -> ServiceError:
-    return ServiceError(409, "bundle_refused", error.message, hint=error.hint)
+def _refused(error: EndcastError, path: str = "") -> ServiceError:
+    """409; the ``path`` that was sent is not sent back."""
+    message = error.message.replace(path, "the folder") if path else error.message
+    return ServiceError(409, "bundle_refused", message, hint=error.hint)
 
 
 def routes(context: Context) -> list[Route]:
@@ -116,7 +118,7 @@ def routes(context: Context) -> list[Route]:
                 _only_process(context)
                 await asyncio.to_thread(outcomes().load_shadow, Path(call.path))
             except EndcastError as error:
-                raise _refused(error) from error
+                raise _refused(error, str(Path(call.path))) from error
             return answer(shadow_reply(context, outcomes(), *before))
 
     async def end(_request: Request) -> Answer:

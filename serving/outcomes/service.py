@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from endcast.errors import EndcastError
+from endcast.errors import BundleError, EndcastError
 from endcast.predictors.grid import IntervalGrid
 from endcast.serving.bundles import Loaded, load_bundle
 from endcast.serving.context import Context
@@ -147,7 +147,11 @@ class OutcomeService:
 
     def load_shadow(self, folder: Path) -> None:
         """``set_shadow`` with the bundle of a folder; ``BundleError`` if it must be refused."""
-        self.set_shadow(load_bundle(folder, self._context.settings))
+        try:
+            loaded = load_bundle(folder, self._context.settings)
+        except (OSError, ValueError) as error:  # such as a name that no file can have
+            raise BundleError(f"{folder} cannot be read: {type(error).__name__}") from error
+        self.set_shadow(loaded)
 
     def set_shadow(self, loaded: Loaded | None) -> None:
         """Score this bundle beside the served one from now on, or none. Takes as long as ``prepare``."""

@@ -130,6 +130,10 @@ def test_a_bundle_cannot_be_its_own_shadow_nor_a_damaged_one_be_loaded(tmp_path:
                 await one.shadow(ConstantHazardForecaster(TRUE, bundle="a"))
             refused = await one.call("POST", "/v1/bundle/shadow", {"path": str(tmp_path)}, status=409)
             assert refused["error"]["code"] == "bundle_refused"
+            assert str(tmp_path) not in str(refused)
+            for path in ("a\0b", "x" * 4_096, "😀/..", "/", "~", "secret/place"):
+                refused = await one.call("POST", "/v1/bundle/shadow", {"path": path}, status=409)
+                assert len(str(refused)) < 1_000 and "secret" not in str(refused)
             wrong = await one.call("POST", "/v1/bundle/shadow", {"path": 3}, status=422)
             assert wrong["error"]["field"] == "path"
             assert (await one.call("GET", "/v1/bundle/shadow"))["shadow"] is None
