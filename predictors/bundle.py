@@ -218,8 +218,10 @@ def _graph(contents: Mapping[str, bytes], prefix: str, intervals: int, folder: P
 
 
 def _read(path: Path, folder: Path) -> bytes:
-    if not folder.is_dir():
-        raise BundleError(f"{folder} is no folder", hint="A bundle is the folder that 'endcast train --out' wrote")
+    if not _is_folder(folder):
+        raise BundleError(
+            f"{str(folder)[:200]} is no folder", hint="A bundle is the folder that 'endcast train --out' wrote"
+        )
     try:
         if path.stat().st_size > MOST_BYTES:
             raise BundleError(f"{path} is too large to be part of a bundle")
@@ -228,6 +230,13 @@ def _read(path: Path, folder: Path) -> bytes:
         raise BundleError(
             f"cannot read {path}: {error.strerror}", hint="The bundle is not whole; copy it anew"
         ) from None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that no folder can have: too long, or with a null byte
+        return False
 
 
 def _manifest(text: bytes, folder: Path) -> Manifest:

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp
 
 import endcast
@@ -57,10 +58,16 @@ def build_app(context: Context) -> FastAPI:
 
 
 def _shape_errors(app: FastAPI, context: Context) -> None:
-    async def no_such_route(_request: Request, error: Exception) -> Response:
+    async def no_such_route(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:  # a path has one route for each method, and starlette asks the first
+            matching = [route for route in app.routes if route.matches(request.scope)[0] is not Match.NONE]
+            headers["Allow"] = ", ".join(
+                sorted({m for route in matching for m in getattr(route, "methods", None) or ()})
+            )
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
         refused = ServiceError(error.status_code, code, str(error.detail).lower())
-        return refuse(refused, context.metrics, error.headers)
+        return refuse(refused, context.metrics, headers)
 
     app.add_exception_handler(HTTPException, no_such_route)

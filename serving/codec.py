@@ -94,7 +94,7 @@ def decode_body(body: bytes | memoryview, decoder: msgspec.json.Decoder[Body], w
     """A body of a declared type, or the part of one that ``within`` is the path of; ``ServiceError`` 400 if it is no JSON,
     422 with the field if it breaks a bound."""
     try:
-        return decoder.decode(body)
+        return _decoded(body, decoder)
     except msgspec.ValidationError as error:
         refused = _invalid(error, bytes(body))
         raise invalid_field(_joined(within, refused.field), refused.message, refused.hint) from None
@@ -107,6 +107,21 @@ def decode_body(body: bytes | memoryview, decoder: msgspec.json.Decoder[Body], w
         raise malformed("the body is no UTF-8") from None
     except RecursionError:
         raise malformed("the body is nested too deeply") from None
+
+
+def _decoded(body: bytes | memoryview, decoder: msgspec.json.Decoder[Body]) -> Body:
+    """``decoder.decode``, which also takes 64.0 where a whole number belongs: in JSON the two are the same."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        if "got `float`" not in str(error) or len(body) > LONGEST_SHELL:
+            raise
+        return decoder.decode(json.dumps(json.loads(bytes(body), parse_float=_whole_if_it_is)))
+
+
+def _whole_if_it_is(digits: str) -> int | float:
+    value = float(digits)
+    return int(value) if value.is_integer() and abs(value) < 2.0**63 else value
 
 
 def _joined(within: str, field: str | None) -> str:

@@ -47,7 +47,10 @@ Endpoint = Callable[[Request], Awaitable[Answer]]
 
 
 class RouteModule(Protocol):
-    """A module that offers some paths: one line in ``route_list`` adds it."""
+    """A module that offers some paths: one line in ``route_list`` adds it.
+
+    It may have ``CONDITIONS``: more of the JSON schema of a declared type, by name.
+    """
 
     @property
     def TYPES(self) -> tuple[type, ...]:
@@ -85,8 +88,8 @@ def json_route(context: Context, method: str, path: str, endpoint: Endpoint, *, 
         try:
             for guard in context.guards:
                 guard(request, access)
-            given = await endpoint(request)
-            return Response(given.body, given.status, media_type=JSON)
+            made = await endpoint(request)
+            return Response(made.body, made.status, media_type=JSON)
         except ServiceError as error:
             return refuse(error, metrics)
         except ClientDisconnect:
@@ -148,6 +151,11 @@ def deadline_of(request: Request) -> float:
 def json_of(schema: type) -> dict[str, Any]:
     """``content`` of a body or response in the OpenAPI document, for a declared type."""
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema.__name__}"}}}
+
+
+def given(**kinds: str) -> dict[str, Any]:
+    """A JSON schema that holds where these fields are given, each of its JSON type: for what fields demand of each other."""
+    return {"required": sorted(kinds), "properties": {name: {"type": kind} for name, kind in kinds.items()}}
 
 
 def refusals(reasons: Mapping[str, str]) -> dict[str, Any]:

@@ -21,7 +21,10 @@ from endcast.serving.schema import ErrorReply
 def openapi_document() -> dict[str, Any]:
     """The document that ``/openapi.json`` answers with."""
     types = [declared for module in ROUTE_MODULES for declared in module.TYPES]
+    conditions = {name: told for module in ROUTE_MODULES for name, told in getattr(module, "CONDITIONS", {}).items()}
     _, components = msgspec.json.schema_components([*types, ErrorReply], ref_template="#/components/schemas/{name}")
+    for name, condition in conditions.items():
+        components[name] |= condition
     return {
         "openapi": "3.1.0",
         "info": {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
 from typing import Any
 
@@ -11,11 +13,17 @@ from starlette.routing import Route
 
 from endcast.serving.batching import Batcher
 from endcast.serving.context import Context
-from endcast.serving.endpoints import Answer, deadline_of, json_of, json_route, read_body, refusals
-from endcast.serving.problems import DEADLINE_HEADER, busy
+from endcast.serving.endpoints import Answer, deadline_of, given, json_of, json_route, read_body, refusals
+from endcast.serving.problems import DEADLINE_HEADER, busy, deadline_passed
 from endcast.serving.schema import ForecastsCall, ForecastsReply, KnownParameters
 
 TYPES: tuple[type, ...] = (ForecastsCall, ForecastsReply, KnownParameters)
+CONDITIONS: dict[str, Any] = {
+    "ForecastRequest": {
+        "anyOf": [given(prompt_tokens="integer"), given(prompt="string"), given(messages="array")],
+        "not": given(prompt="string", messages="array"),
+    }
+}
 _REFUSALS = {
     "400": "The body is no JSON.",
     "413": "The body is too large.",
@@ -79,8 +87,11 @@ def routes(context: Context) -> list[Route]:
         deadline = deadline_of(request)
         if batcher.full:
             raise busy(batcher.retry_after_s)
-        seconds = min(settings.body_timeout_s, max(deadline - time.monotonic(), 0.0))
-        body = await read_body(request, settings.max_body_bytes, seconds)
+        try:
+            async with asyncio.timeout(None if deadline == math.inf else deadline - time.monotonic()):
+                body = await read_body(request, settings.max_body_bytes, settings.body_timeout_s)
+        except TimeoutError:
+            raise deadline_passed() from None
         return Answer(await batcher.answer(body, deadline))
 
     return [json_route(context, "POST", "/v1/forecasts", forecasts)]

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from endcast.errors import InputError
 from endcast.serving.codec import ascending, decode_body, landmark_of
 from endcast.serving.context import Context
-from endcast.serving.endpoints import Answer, answer, json_of, json_route, read_body, refusals
+from endcast.serving.endpoints import Answer, answer, given, json_of, json_route, read_body, refusals
 from endcast.serving.outcomes.disk import LogRefused
 from endcast.serving.outcomes.routes import unavailable
 from endcast.serving.outcomes.schema import OutcomeTold
@@ -35,6 +35,14 @@ from endcast.serving.streams_schema import (
 from endcast.types import EndReason
 
 TYPES: tuple[type, ...] = (StreamCall, AppendCall, Asked, CloseCall, StreamReply, ClosedReply)
+CONDITIONS: dict[str, Any] = {
+    "CloseCall": {
+        "anyOf": [
+            given(output_tokens="integer"),
+            {"properties": {"end": {"type": "null"}, "finished": {"type": "null"}}},
+        ]
+    }
+}
 _REFUSALS = {
     "400": "The body is no JSON.",
     "404": "There is no such stream, or no longer.",

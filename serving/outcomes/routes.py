@@ -22,6 +22,14 @@ from endcast.serving.problems import ServiceError, invalid_field
 from endcast.serving.settings import Settings
 
 TYPES: tuple[type, ...] = (OutcomesCall, OutcomesReply)
+CONDITIONS: dict[str, Any] = {
+    "OutcomeTold": {
+        "anyOf": [
+            {"required": [name], "properties": {name: {"type": "string", "minLength": 1}}}
+            for name in ("forecast_id", "request_id")
+        ]
+    }
+}
 #: Seconds after which a refused call may be sent again.
 RETRY_S = 5
 _DECODER = msgspec.json.Decoder(OutcomesCall)

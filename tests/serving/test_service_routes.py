@@ -159,3 +159,14 @@ def test_every_field_is_documented() -> None:
     headers = {"connection", "close"}
     missing = sorted(name for name in (declared | codes) - headers if f"`{name}`" not in text)
     assert not missing, f"docs/service.md does not explain {missing}"
+
+
+def test_a_wrong_method_is_told_all_right_ones(service: Call) -> None:
+    assert service("PUT", "/v1/bundle/shadow").headers["allow"] == "DELETE, GET, HEAD, POST"
+
+
+def test_whole_numbers_may_be_written_with_a_fraction_of_zero(service: Call) -> None:
+    answer = service("POST", "/v1/forecasts", content=b'{"requests": [{"prompt_tokens": 64.0}], "horizons": [1.6e1]}')
+    assert answer.status_code == 200 and list(answer.json()["forecasts"][0]["p_end"]) == ["16"]
+    refused = service("POST", "/v1/forecasts", content=b'{"requests": [{"prompt_tokens": 64.5}]}')
+    assert refused.status_code == 422 and refused.json()["error"]["field"] == "requests[0].prompt_tokens"

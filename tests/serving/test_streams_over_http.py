@@ -260,3 +260,15 @@ def test_appends_at_once_are_read_in_order_and_whole() -> None:
         return "".join(forecaster.texts)
 
     assert asyncio.run(run()) == "a" * 100_000 + "bc"
+
+
+def test_a_stream_may_be_dropped_without_an_outcome() -> None:
+    context = context_of(ConstantHazardForecaster(0.01))
+
+    async def work(client: Client) -> list[httpx.Response]:
+        path = f"/v1/streams/{(await opened(client))['stream_id']}"
+        return [await client.delete(path), await client.delete(path), await client.post(f"{path}/forecast", json={})]
+
+    dropped, again, after = with_service(context, work)
+    assert dropped.status_code == 200 and dropped.json()["outcome"] is None
+    assert again.status_code == after.status_code == 404
