@@ -126,7 +126,7 @@ def test_a_giant_among_dwarfs_gets_a_worker_kept(name: str, rule: str) -> None:
     load = Workload.from_arrays(arrival_s=np.arange(300) / 2.5, prompt=prompt, output=output)
     waited = []
     for bound in (20, 10**6):
-        policy = POLICIES.get(name)(PolicySettings(max_overtakes=bound, olp=OlpSettings(patience=1.0)))
+        policy = POLICIES.get(name)(PolicySettings(max_overtakes=bound, olp=OlpSettings(patience=1.0, w_tail=0.0)))
         record = play(
             load, policy, slots=np.full(2, 16), capacity=np.full(2, 110), forecasts=Oracle(output),
             step_time=StepTime(fixed_s=1.0, batch_s=0.0, kv_s=0.0), rng=np.random.default_rng(0),

@@ -95,7 +95,7 @@ def test_what_has_no_prices_gives_no_reasons() -> None:
 
 def test_the_command(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
     path = f"{tmp_path}/log.parquet"
-    write_trace(path, synthesize(SynthSettings(requests=200, seed=7)).trace)  # type: ignore[arg-type]
+    write_trace(path, synthesize(SynthSettings(requests=200, seed=7)).trace)
     fleet = ["--workers", "3", "--slots", "4", "--utilization", "1.2", "--moments", "3", "--olp", "step_size=0.1"]
     found = []
     for extra in ([], ["--json"], ["--policy", "br_h"], ["--moments", "0"]):

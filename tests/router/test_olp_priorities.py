@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from endcast.router.simulator import PlayedRun, SimulationSettings, simulate
 from endcast.router.workload import Workload
 
 
-def log_with(parameters: list[dict[str, Any] | None], tenants: list[str | None] | None = None) -> Trace:
+def log_with(parameters: Sequence[dict[str, Any] | None], tenants: list[str | None] | None = None) -> Trace:
     """A synthetic log whose requests came with these parameters."""
     table = synthesize(SynthSettings(requests=len(parameters), seed=3)).trace.table
     told = [None if each is None else json.dumps(each) for each in parameters]
@@ -65,8 +66,8 @@ def test_a_weight_that_is_none_is_refused(weight: object) -> None:
 @pytest.mark.parametrize("policy", ["olp", "olp_br_h"])
 def test_who_counts_more_waits_less(policy: str) -> None:
     """Every fifth request counts four times: it waits less than it does among equals, and less than the others."""
-    parameters = [{"weight": 4.0} if i % 5 == 0 else {} for i in range(400)]
-    some, same = (Workload.from_trace(log_with(told)) for told in (parameters, [{} for _ in parameters]))
+    parameters: list[dict[str, Any]] = [{"weight": 4.0} if i % 5 == 0 else {} for i in range(400)]
+    some, same = Workload.from_trace(log_with(parameters)), Workload.from_trace(log_with([{}] * 400))
     high = some.row % 5 == 0
     with_weights, without = waits(some, policy), waits(same, policy)
     assert with_weights[high].mean() < 0.6 * without[high].mean()
