@@ -66,6 +66,9 @@ def joined_batch(forecasts: Sequence[Forecast], horizon: int) -> SurvivalBatch:
     batches = {id(each.batch): each.batch for each in forecasts}
     if not batches:
         return batch_of([], [], horizon)
+    if len(batches) == 1:
+        (only,) = batches.values()
+        return only.take(np.array([each.row for each in forecasts], dtype=np.int64)).with_horizon(horizon)
     edges = np.unique(np.concatenate([batch.table.edges for batch in batches.values()]))
     first: dict[int, int] = {}
     logs: list[FloatArray] = []
