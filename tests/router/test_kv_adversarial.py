@@ -18,6 +18,7 @@ from endcast.router.policy import ClusterView, Decisions, Policy, PolicySettings
 from endcast.router.preemption import VICTIMS
 from endcast.router.scale import StepTime
 from endcast.router.workload import Workload
+from endcast.survival import IntArray
 
 STEP = StepTime(fixed_s=1.0, batch_s=0.0, kv_s=0.001)
 CAPACITY, WORKERS, SLOTS = 200, 3, 6
@@ -85,7 +86,7 @@ def everybody_is_accounted_for(load: Workload, record: RunRecord) -> None:
     assert record.steps <= int(record.output.sum())
 
 
-def wrong(output: np.ndarray) -> Oracle:
+def wrong(output: IntArray) -> Oracle:
     """The longer, the shorter it is said to be."""
     return Oracle(int(output.max()) + 1 - output)
 
@@ -100,7 +101,8 @@ def adversaries(draw: st.DrawFn) -> Workload:
         prompt[giant] = draw(st.sampled_from([CAPACITY // 2, CAPACITY - 31, CAPACITY - 1, CAPACITY, 10 * CAPACITY]))
     for long in draw(st.lists(st.integers(0, count - 1), max_size=4)):
         output[long] = draw(st.integers(100, CAPACITY))
-    arrival = {"once": np.zeros(count), "bursts": np.arange(count) // 20 * 30.0, "trickle": np.arange(count) * 2.0}
+    number = np.arange(count, dtype=np.float64)
+    arrival = {"once": 0.0 * number, "bursts": number // 20 * 30.0, "trickle": number * 2.0}
     prompt[0], output[0] = 1, 1  # something fits
     return Workload.from_arrays(
         arrival_s=arrival[draw(st.sampled_from([*arrival]))], prompt=prompt, output=output, cap=output + 5
@@ -116,8 +118,12 @@ def adversaries(draw: st.DrawFn) -> Workload:
     st.sampled_from(["truth", "wrong", "nothing"]),
 )
 def test_nothing_starves_and_nothing_is_lost(load: Workload, policy: str, rule: str, victim: str, told: str) -> None:
-    forecasts = {"truth": Oracle(load.output), "wrong": wrong(load.output), "nothing": NoForecast()}[told]
-    everybody_is_accounted_for(load, run(load, policy, rule, victim, forecasts))
+    forecasts: dict[str, ForecastSource] = {
+        "truth": Oracle(load.output),
+        "wrong": wrong(load.output),
+        "nothing": NoForecast(),
+    }
+    everybody_is_accounted_for(load, run(load, policy, rule, victim, forecasts[told]))
 
 
 @pytest.mark.parametrize("rule", RULES)
