@@ -108,7 +108,7 @@ class Run:
         late = policy.immediate_dispatch and not conditions.reports.instant
         self.late = LateView(conditions.reports, slots, capacity) if late else None
         self.events: list[Event] = list(schedule(conditions.outages, len(slots)))
-        self.largest = int(capacity.max())  # of the workers that are there or come back
+        self.most = self.largest = int(capacity.max())  # of all workers, and of those that are there or come back
         self.staged: Prefilled = prefilled(workload, conditions.prefill)
         self.workload = self.staged.workload
         self.last_arrival_s = float(self.workload.arrival_s[-1])
@@ -233,7 +233,7 @@ class Run:
 
     def _refuse_oversized(self) -> None:
         """What fits no worker any more, now that some are gone for good."""
-        if self.largest >= int(self.state.capacity.max()):
+        if self.largest >= self.most:
             return
         waiting = self.state.view(self.now).waiting
         whole = self.workload.prompt[waiting] + self.workload.output[waiting]
