@@ -192,3 +192,57 @@ def test_a_damaged_memory_is_refused(damage: object) -> None:
     with pytest.raises(BundleError, match="recalibration state is damaged"):
         online.load(damage)
     assert online.dump() == before
+
+
+def stepped(outcomes: list[tuple[FloatArray, int, bool]]) -> FloatArray:
+    """(2, S), the same filter written down with arrays and a general solver: the oracle of the compiled one."""
+    of, base = stretches(GRID.base_hazard), GRID.base_logit
+    spread = np.full((STRETCHES, STRETCHES), 1.0 / SLOPE_PENALTY) + np.eye(STRETCHES) / SPREAD_PENALTY
+    prior = np.zeros((2 * STRETCHES, 2 * STRETCHES))
+    prior[:STRETCHES, :STRETCHES] = np.linalg.inv(spread)
+    prior[STRETCHES:, STRETCHES:] = np.eye(STRETCHES) * SHIFT_PENALTY
+    nothing = np.stack([np.ones(STRETCHES), np.zeros(STRETCHES)])
+    curvature, pull, found = np.zeros((3, STRETCHES)), np.zeros((2, STRETCHES)), nothing
+    for number, (hazard, tokens, ended) in enumerate(outcomes, start=1):
+        rows = person_periods(np.array([tokens]), np.array([ended]), EDGES)
+        reached = slice(len(rows))
+        away = (np.log(hazard) - np.log1p(-hazard) - base)[reached]
+        slope, shift = found[:, of[reached]]
+        chance = 1.0 / (1.0 + np.exp(-(base[reached] + shift + slope * away)))
+        bend, uphill = rows.weight * chance * (1.0 - chance), rows.weight * (rows.event - chance)
+        parts = np.stack([bend * away**2, bend * away, bend, uphill * away, uphill])
+        a, b, c, *rest = np.stack([np.bincount(of[reached], part, minlength=STRETCHES) for part in parts])
+        fade = 1.0 - 1.0 / MEMORY
+        curvature = fade * curvature + [a, b, c]
+        pull = fade * pull + rest + [a * found[0] + b * found[1], b * found[0] + c * found[1]]
+        if number >= LEAST:
+            blocks = [[np.diag(curvature[0]), np.diag(curvature[1])], [np.diag(curvature[1]), np.diag(curvature[2])]]
+            solved = np.linalg.solve(prior + np.block(blocks), pull.ravel() + prior @ nothing.ravel())
+            low, high = [[SLOPE_BOUNDS[0]], [-LARGEST_SHIFT]], [[SLOPE_BOUNDS[1]], [LARGEST_SHIFT]]
+            found = np.clip(solved.reshape(2, STRETCHES), low, high)
+    return found
+
+
+def test_the_compiled_filter_is_the_one_written_down() -> None:
+    rng, online, told = np.random.default_rng(11), Recalibration(GRID), []
+    for _ in range(400):
+        hazard = told_hazards(rng)
+        tokens, ended = outcome(drifted(hazard, 0.6, 0.5), rng)
+        ended = ended and bool(rng.random() < 0.8)  # some are cut
+        told.append((hazard, tokens, ended))
+        online.observe(hazard, tokens, ended)
+    np.testing.assert_allclose(online._parameters, stepped(told), rtol=1e-6, atol=1e-7)
+
+
+def test_a_late_first_forecast_counts_from_the_interval_after_it_on() -> None:
+    """Left truncation: only who reached 30 tokens is forecast; the intervals before must not learn that all survive."""
+    rng, honest, naive = np.random.default_rng(12), Recalibration(GRID), Recalibration(GRID)
+    for _ in range(3_000):
+        hazard = told_hazards(rng)
+        tokens, ended = outcome(hazard, rng)
+        if tokens > 30:
+            honest.observe(hazard, tokens, ended, entered=30)
+            naive.observe(hazard, tokens, ended)
+    told = np.stack([told_hazards(np.random.default_rng(i)) for i in range(100)])
+    off = [np.abs(online.apply(told) - told).mean() for online in (honest, naive)]
+    assert off[0] < 0.02 and off[1] > 2 * off[0]  # 0.02: as a calibrated one that is met from its first token on
