@@ -111,8 +111,9 @@ class AccessLog:
                 await asyncio.shield(asyncio.to_thread(self._write, lines))
 
     def _take(self) -> list[bytes]:
-        lines, self._lines = self._lines[-_MOST_LINES:], []
-        return lines
+        lines, self._lines = self._lines, []
+        self.lost += max(len(lines) - _MOST_LINES, 0)
+        return lines[-_MOST_LINES:]
 
     def _write(self, lines: list[bytes]) -> None:
         if not lines:

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from endcast.datasets.estimate import estimate_prompt_tokens, estimate_tokens
+from endcast.datasets.estimate import FRAME_TOKENS, estimate_tokens
+from endcast.datasets.messages import text_of
 from endcast.types import MAX_TOKENS
 
 #: Asks the engine for its token counts in every event (``PROTOCOL``: the second needs the first).
@@ -163,7 +164,7 @@ def _prompt(fields: _Fields) -> tuple[bool, int, int]:
             messages = _MESSAGES.decode(fields.messages)
         except msgspec.DecodeError:
             return False, 1, 1
-        return False, estimate_prompt_tokens([{"content": message.content} for message in messages]), 1
+        return False, sum([FRAME_TOKENS + estimate_tokens(text_of(message.content)) for message in messages]), 1
     if not memoryview(fields.prompt).nbytes:
         return False, 1, 1
     prompt = msgspec.json.decode(fields.prompt)

@@ -32,7 +32,9 @@ class Dispatcher:
         self.turned_away: dict[str, int] = {"queue_full": 0, "wait_exceeded": 0, "no_worker": 0, "shed": 0}
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._futures: dict[Ticket, asyncio.Future[int]] = {}
+        self._futures: dict[Ticket, tuple[asyncio.Future[int], float]] = {}  # and until when; longest waiting first
+        self._sweep_s = min(limits.max_wait_s / 4, 1.0)
+        self._expiry: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._timer_s = 0.0
         self._down_since: float | None = None
@@ -53,16 +55,16 @@ class Dispatcher:
     async def place(self, ticket: Ticket) -> int:
         """The worker for a request that waits; ``NotServed`` 503 where there is none in time."""
         future: asyncio.Future[int] = self._loop.create_future()
-        self._futures[ticket] = future
+        self._futures[ticket] = future, self._loop.time() + self._limits.max_wait_s
         self.wake()
+        if self._expiry is None:
+            self._expiry = self._loop.call_later(self._sweep_s, self._expire)
         if self._down_since is not None:
             self._loop.call_later(self._limits.no_worker_wait_s, self._all_down)
-        timer = self._loop.call_later(self._limits.max_wait_s, self._give_up, ticket, "wait_exceeded")
         try:
             return await future
         finally:
-            timer.cancel()
-            self._futures.pop(ticket, None)
+            del self._futures[ticket]
 
     def again(self, ticket: Ticket) -> None:
         """Its worker failed before it answered: ``place`` it anew."""
@@ -124,7 +126,7 @@ class Dispatcher:
         self._timer = None
         core = self.core
         for ticket in core.decide(self._loop.time()):
-            future = self._futures.get(ticket)
+            future, _ = self._futures.get(ticket, (None, 0.0))
             if future is None or future.done():
                 continue
             if ticket.phase is Phase.REFUSED:
@@ -141,17 +143,24 @@ class Dispatcher:
         elif self.core.desk is not None:
             self.wake(_GATHER_S)  # so that the forecaster learns of the end
 
-    def _give_up(self, ticket: Ticket, why: str) -> None:
-        future = self._futures.get(ticket)
-        if future is not None and not future.done():
-            self._refuse(future, why)
+    def _expire(self) -> None:
+        """Turn away what has waited too long, and look again later if anything waits."""
+        self._expiry = None
+        now = self._loop.time()
+        for future, until_s in list(self._futures.values()):
+            if until_s > now:
+                break
+            if not future.done():
+                self._refuse(future, "wait_exceeded")
+        if self._futures:
+            self._expiry = self._loop.call_later(self._sweep_s, self._expire)
 
     def _all_down(self) -> None:
         """No worker has been up for as long as requests may wait for one."""
         since = self._down_since
         if since is None or self._loop.time() < since + self._limits.no_worker_wait_s - 1e-3:
             return
-        for future in list(self._futures.values()):
+        for future, _ in list(self._futures.values()):
             if not future.done():
                 self._refuse(future, "no_worker")
 

@@ -82,8 +82,11 @@ class _Outcome:
 class _Bench:
     """The forecaster and its streams; touched by one thread at a time."""
 
-    def __init__(self, forecaster: Forecaster, prior: Forecaster, horizon: int, soften: float) -> None:
+    def __init__(
+        self, forecaster: Forecaster, prior: Forecaster, horizon: int, soften: float, tells_expected: bool
+    ) -> None:
         self._forecaster, self._prior, self._horizon, self._soften = forecaster, prior, horizon, soften
+        self._tells_expected = tells_expected
         self._streams: dict[int, ForecastStream] = {}
         every = getattr(forecaster, "refresh_every", None)
         self.reads = every is not None
@@ -133,8 +136,9 @@ class _Bench:
     def _admit(self, tickets: list[Ticket]) -> Admitted:
         streams = [self._streams[ticket.key] for ticket in tickets]
         batch = self._blended(streams, np.zeros(len(streams), dtype=np.int64))
-        for ticket, expected in zip(tickets, batch.expected_remaining.tolist(), strict=True):
-            ticket.expected = expected
+        if self._tells_expected:
+            for ticket, expected in zip(tickets, batch.expected_remaining.tolist(), strict=True):
+                ticket.expected = expected
         return tickets, batch
 
     def _blended(self, streams: list[ForecastStream], generated: IntArray) -> SurvivalBatch:
@@ -148,9 +152,20 @@ class _Bench:
 class _Base(ABC):
     """What both desks share: the events that wait for the next job, and the forecasts that wait to be fetched."""
 
-    def __init__(self, forecaster: Forecaster, prior: Forecaster, *, horizon: int, soften: float = 0.0) -> None:
-        """``horizon`` in tokens; ``soften``: the prior's share in each forecast; ``prior`` must not fail."""
-        self._bench = _Bench(forecaster, prior, horizon, soften)
+    def __init__(
+        self,
+        forecaster: Forecaster,
+        prior: Forecaster,
+        *,
+        horizon: int,
+        soften: float = 0.0,
+        tells_expected: bool = True,
+    ) -> None:
+        """``horizon`` in tokens; ``soften``: the prior's share in each forecast; ``prior`` must not fail.
+
+        ``tells_expected``: whether tickets get the expected output at admission, for logs: as dear as the rest.
+        """
+        self._bench = _Bench(forecaster, prior, horizon, soften, tells_expected)
         self.bundle = forecaster.bundle
         self.healthy = True
         self.failures = 0  #: jobs that failed
@@ -243,13 +258,14 @@ class Threaded(_Base):
         *,
         horizon: int,
         soften: float = 0.0,
+        tells_expected: bool = True,
         timeout_s: float = 0.05,
         retry_s: float = 1.0,
         wake: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``wake`` is called, from any thread, when a job has ended; after a failure the next is tried in ``retry_s``."""
-        super().__init__(forecaster, prior, horizon=horizon, soften=soften)
+        super().__init__(forecaster, prior, horizon=horizon, soften=soften, tells_expected=tells_expected)
         self._timeout_s, self._retry_s, self._clock = timeout_s, retry_s, clock
         self.wake = wake
         self._pool = ThreadPoolExecutor(1, "endcast-forecasts")

@@ -39,7 +39,8 @@ class Gateway:
         self.config = config
         self.clock = loop.time
         rng = np.random.default_rng() if rng is None else rng
-        self.pools = [PoolAtWork(pool, config.limits, forecasts, rng) for pool in config.pools]
+        logs = config.log.path is not None
+        self.pools = [PoolAtWork(pool, config.limits, forecasts, rng, logs=logs) for pool in config.pools]
         self._by_model = {name: pool for pool in self.pools for name in pool.config.models}
         self.engines = Engines(config.limits, config.health)
         urls = {worker.url for pool in self.pools for worker in pool.workers}

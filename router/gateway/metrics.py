@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
@@ -15,7 +17,40 @@ if TYPE_CHECKING:
     from endcast.router.gateway.pools import PoolAtWork
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-_Metric = GaugeMetricFamily | CounterMetricFamily
+_DURATIONS = (
+    ("wait", "From arrival to placement.", "wait"),
+    ("first_byte", "From arrival to the response's first byte.", "first_byte"),
+    ("request", "From arrival to the response's end.", "duration"),
+)
+
+
+class _Seconds:
+    """A histogram of durations, as cheap to add to as can be."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_SECONDS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One more."""
+        self.counts[bisect_left(_SECONDS, seconds)] += 1
+        self.total += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative counts up to each bound, as Prometheus wants them."""
+        bounds = [*(f"{bound:g}" for bound in _SECONDS), "+Inf"]
+        return [(bound, float(count)) for bound, count in zip(bounds, accumulate(self.counts), strict=True)]
+
+
+class _Ended:
+    """What ended in one pool."""
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[int, str], int] = {}
+        self.tokens = 0
+        self.wait, self.first_byte, self.duration = _Seconds(), _Seconds(), _Seconds()
 
 
 class Metrics:
@@ -23,58 +58,19 @@ class Metrics:
 
     def __init__(self, gateway: Gateway) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "endcast_router_requests",
-            "Requests that ended, by pool, HTTP status (0: none was sent) and end.",
-            ["pool", "status", "end"],
-            registry=self.registry,
-        )
-        self._tokens = Counter(
-            "endcast_router_output_tokens", "Output tokens of ended requests.", ["pool"], registry=self.registry
-        )
-        self._wait = Histogram(
-            "endcast_router_wait_seconds",
-            "From arrival to placement.",
-            ["pool"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._ttft = Histogram(
-            "endcast_router_first_byte_seconds",
-            "From arrival to the response's first byte.",
-            ["pool"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._duration = Histogram(
-            "endcast_router_request_seconds",
-            "From arrival to the response's end.",
-            ["pool"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._children: dict[tuple[str, int, str], Counter] = {}
-        self._of_pool: dict[str, tuple[Counter, Histogram, Histogram, Histogram]] = {}
+        self.ended: dict[str, _Ended] = {pool.name: _Ended() for pool in gateway.pools}
         self.registry.register(_Books(gateway))
 
     def finished(self, pool: PoolAtWork, outcome: Outcome, tokens: int) -> None:
         """A request ended."""
-        name = pool.name
-        key = name, outcome.status, outcome.end.value
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = self._requests.labels(name, str(outcome.status), outcome.end.value)
-        child.inc()
-        found = self._of_pool.get(name)
-        if found is None:
-            of_pool = [metric.labels(name) for metric in (self._wait, self._ttft, self._duration)]
-            found = self._of_pool[name] = (self._tokens.labels(name), of_pool[0], of_pool[1], of_pool[2])
-        counter, wait, ttft, duration = found
-        counter.inc(tokens)
-        wait.observe(outcome.wait_s)
-        duration.observe(outcome.duration_s)
+        ended = self.ended[pool.name]
+        key = outcome.status, outcome.end.value
+        ended.requests[key] = ended.requests.get(key, 0) + 1
+        ended.tokens += tokens
+        ended.wait.add(outcome.wait_s)
+        ended.duration.add(outcome.duration_s)
         if outcome.ttft_s is not None:
-            ttft.observe(outcome.ttft_s)
+            ended.first_byte.add(outcome.ttft_s)
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
@@ -87,8 +83,9 @@ class _Books(Collector):
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def collect(self) -> Iterator[_Metric]:
+    def collect(self) -> Iterator[Metric]:
         pools = self._gateway.pools
+        yield from self._of_requests(self._gateway.metrics.ended)
         yield from self._of_workers(pools)
         for name, help_text, read in _OF_POOLS:
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
@@ -103,9 +100,31 @@ class _Books(Collector):
             for reason, count in pool.dispatcher.turned_away.items():
                 turned.add_metric([pool.name, reason], count)
         yield turned
+        if self._gateway.log is not None:
+            lost = float(self._gateway.log.lost)
+            yield CounterMetricFamily("endcast_router_log_lines_lost", "Log lines that could not be written.", lost)
 
     @staticmethod
-    def _of_workers(pools: list[PoolAtWork]) -> Iterator[_Metric]:
+    def _of_requests(pools: dict[str, _Ended]) -> Iterator[Metric]:
+        help_text = "Requests that ended, by pool, HTTP status (0: none was sent) and end."
+        requests = CounterMetricFamily("endcast_router_requests", help_text, labels=["pool", "status", "end"])
+        tokens = CounterMetricFamily(
+            "endcast_router_output_tokens", "Output tokens of ended requests.", labels=["pool"]
+        )
+        for name, ended in pools.items():
+            tokens.add_metric([name], ended.tokens)
+            for (status, end), count in ended.requests.items():
+                requests.add_metric([name, str(status), end], count)
+        yield from (requests, tokens)
+        for what, help_text, attribute in _DURATIONS:
+            family = HistogramMetricFamily(f"endcast_router_{what}_seconds", help_text, labels=["pool"])
+            for name, ended in pools.items():
+                seconds: _Seconds = getattr(ended, attribute)
+                family.add_metric([name], seconds.buckets(), seconds.total)
+            yield family
+
+    @staticmethod
+    def _of_workers(pools: list[PoolAtWork]) -> Iterator[Metric]:
         labels = ["pool", "worker"]
         load = GaugeMetricFamily("endcast_router_worker_kv_tokens", "KV tokens of what runs there.", labels=labels)
         active = GaugeMetricFamily("endcast_router_worker_running", "Slots taken.", labels=labels)

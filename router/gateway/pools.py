@@ -37,7 +37,10 @@ class PromptSizes:
 class PoolAtWork:
     """One pool of a running gateway."""
 
-    def __init__(self, pool: Pool, limits: Limits, forecasts: Forecasts | None, rng: np.random.Generator) -> None:
+    def __init__(
+        self, pool: Pool, limits: Limits, forecasts: Forecasts | None, rng: np.random.Generator, *, logs: bool
+    ) -> None:
+        """``logs``: what was expected of each request is wanted for a log."""
         desk: Threaded | None = None
         self._prior: Forecaster | None = None
         if needs_forecasts(pool):
@@ -50,6 +53,7 @@ class PoolAtWork:
                 prior,
                 horizon=pool.horizon,
                 soften=pool.soften,
+                tells_expected=logs,
                 timeout_s=pool.forecast_timeout_s,
             )
         self.config = pool

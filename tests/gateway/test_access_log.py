@@ -82,3 +82,18 @@ def test_endcast_reads_it(rig: RigMaker, tmp_path: pathlib.Path, texts: bool) ->
     table = reading.trace.table.to_pylist()
     assert {row["end"] for row in table} >= {"stop", "length", "abort"}
     assert all(row["tenant"] == "ann" for row in table)
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_costs_lines_and_nothing_else(rig: RigMaker) -> None:
+    async def run() -> None:
+        async with rig(workers=1, log=Log(path="/dev/full")) as r:
+            assert (await r.chat(3)).status == 200
+            async with asyncio.timeout(10):
+                while r.gateway.log.lost == 0:
+                    await asyncio.sleep(0.05)
+            told = (await r.call("/metrics")).body.decode()
+            assert "endcast_router_log_lines_lost_total 1.0" in told
+            assert (await r.chat(3)).status == 200
+
+    asyncio.run(run())

@@ -216,7 +216,7 @@ def test_draining_finishes_what_runs_and_takes_nothing_new(rig: RigMaker) -> Non
 
 def test_a_client_that_reads_nothing_is_dropped(rig: RigMaker) -> None:
     async def run() -> None:
-        async with rig(workers=1, t_fixed_s=0.0, context_limit=10**9, limits={"inter_chunk_timeout_s": 1.0}) as r:
+        async with rig(workers=1, tokens_per_step=500, context_limit=10**9, limits={"inter_chunk_timeout_s": 1.0}) as r:
             host, port = r.server.url.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
             body = b'{"prompt": "x", "stream": true, "max_tokens": 100000000, "mock_output_tokens": 100000000}'
