@@ -209,3 +209,23 @@ def test_a_damaged_memory_is_refused(damage: object) -> None:
 def test_settings_are_checked(window: int, horizons: tuple[int, ...]) -> None:
     with pytest.raises(InputError):
         DriftMonitor(GRID, window=window, horizons=horizons)
+
+
+def test_what_is_measured_apart_can_be_taken_in_later() -> None:
+    one, other = DriftMonitor(GRID), DriftMonitor(GRID)
+    curve = geometric(HAZARD)
+    for tokens in (3, 40, 250):
+        one.observe(tokens, True, curve, curve)
+        other.take(other.measure(tokens, True, curve, curve))
+    assert one.dump() == other.dump()
+    with pytest.raises(InputError, match="shape"):
+        other.take(np.zeros((2, 3, 4), dtype=np.float32))
+
+
+def test_windows_before_the_first_forecast_do_not_count() -> None:
+    monitor, curve = DriftMonitor(GRID), geometric(HAZARD)
+    whole, late, none = (monitor.measure(200, True, curve, curve, entered=e) for e in (0, 150, 200))
+    happened, forecast = whole[0, 0], whole[0, 1]
+    assert (late[0, 1] <= forecast).all() and late[0, 1].sum() < forecast.sum() / 2
+    assert late[0, 0, -1] == happened[-1] == 1.0  # it ended after both
+    assert not none.any()
