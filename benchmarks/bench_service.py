@@ -13,6 +13,7 @@ import argparse
 import http.client
 import json
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -80,6 +81,12 @@ def call(connection: http.client.HTTPConnection, body: bytes) -> None:
     answer = response.read()
     if response.status != 200:
         raise RuntimeError(f"status {response.status}: {answer[:200]!r}")
+
+
+def cpu_s(pid: int | None) -> float:
+    """Seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def batches_a_second(port: int, bodies: Sequence[bytes], seconds: float) -> float:
@@ -162,11 +169,16 @@ def over_http(bundle: Path | None, bodies: Sequence[bytes], seconds: float) -> N
     port = ours.recv()
     for body in bodies:
         call(connect(port), body)  # the first call is slower
+    worked = cpu_s(process.pid)
     rate = batches_a_second(port, bodies, seconds)
+    each = 1e3 * (cpu_s(process.pid) - worked) / (rate * seconds)
     connection = connect(port)
     late = latencies_ms(connection, bodies, rate / 2, seconds)
     p50, p99 = np.percentile(late, [50, 99])
-    print(f"over HTTP: {rate:.0f} batches a second; at half that load p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+    print(
+        f"over HTTP: {each:.2f} ms of the server's CPU a batch, so at most {1e3 / each:.0f} batches a second and core"
+    )
+    print(f"on this machine now: {rate:.0f} batches a second; at half that load p50 {p50:.2f} ms, p99 {p99:.2f} ms")
     connection.close()
     process.terminate()
     process.join()

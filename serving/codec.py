@@ -194,8 +194,10 @@ def landmark_of(told: ForecastRequest, path: str) -> Landmark:
     return Landmark(request=request, generated_tokens=told.generated_tokens or 0, output=told.output)
 
 
-def _smallest(*caps: int | None) -> int | None:
-    return min((cap for cap in caps if cap is not None), default=None)
+def _smallest(a: int | None, b: int | None) -> int | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return min(a, b)
 
 
 _NO_PARAMETERS = KnownParameters()

@@ -36,11 +36,11 @@ def _slope(k: int, log_survival: FloatArray, widths: FloatArray, log_tail: float
 
 
 @njit(cache=True, nogil=True)
-def _exp(x: float) -> float:
-    """exp of x ≤ 0."""
+def _expm1(x: float) -> float:
+    """exp(x) - 1 of x ≤ 0."""
     if x > _SMALL:
-        return 1.0 + x * (1.0 + x / 2 * (1.0 + x / 3 * (1.0 + x / 4 * (1.0 + x / 5 * (1.0 + x / 6 * (1.0 + x / 7))))))
-    large: float = np.exp(x)
+        return x * (1.0 + x / 2 * (1.0 + x / 3 * (1.0 + x / 4 * (1.0 + x / 5 * (1.0 + x / 6 * (1.0 + x / 7))))))
+    large: float = np.expm1(x)
     return large
 
 
@@ -49,8 +49,7 @@ def _terms(log_ratio: float, terms: float) -> float:
     """Σ_{i < terms} exp(i · log_ratio)."""
     if log_ratio > FLAT or terms <= 1.0:
         return terms
-    total: float = np.expm1(terms * log_ratio) / np.expm1(log_ratio)
-    return total
+    return _expm1(terms * log_ratio) / _expm1(log_ratio)
 
 
 @njit(cache=True, nogil=True)
@@ -84,8 +83,11 @@ def figures(
         here = log[start] + slope * (at - edges[start])
         beyond[last] = -1.0 / np.expm1(tail)
         for k in range(last - 1, start - 1, -1):
-            lost = log[k + 1] - log[k]
-            beyond[k] = _terms(lost / widths[k], widths[k]) + _exp(lost) * beyond[k + 1]
+            lost, inside = log[k + 1] - log[k], widths[k]
+            ends = _expm1(lost)
+            if inside > 1.0 and lost / inside <= FLAT:
+                inside = ends / _expm1(lost / inside)
+            beyond[k] = inside + (1.0 + ends) * beyond[k + 1]
         rest = _remaining(at, start, edges, log, widths, tail, beyond)
         low_p, low_within = 0.0, 0.0
         for j in range(horizons.shape[0] + 1):
