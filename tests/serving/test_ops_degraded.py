@@ -18,7 +18,11 @@ from endcast.survival import FloatArray
 from endcast.testing import ConstantHazardForecaster
 
 Call = Callable[..., httpx.Response]
-ASK: dict[str, Any] = {"requests": [{"request_id": "r", "prompt_tokens": 1, "generated_tokens": 10}], "horizons": [10], "curve": True}
+ASK: dict[str, Any] = {
+    "requests": [{"request_id": "r", "prompt_tokens": 1, "generated_tokens": 10}],
+    "horizons": [10],
+    "curve": True,
+}
 
 
 class Fails(ConstantHazardForecaster):
