@@ -1,37 +1,54 @@
-"""BR-H: balance the expected loads of the next H steps (``endcast.router.balance_route`` has the algorithm)."""
+"""BR-H: level the expected loads of the next H steps (``endcast.router.levelling`` has the algorithm)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from endcast.router.balance_route import balance_route, discounts
+from endcast.router.balance_route import discounts
+from endcast.router.levelling import FORECAST_SHARE, levelling, soften_windows
 from endcast.router.policy import ClusterView, Decisions, PolicySettings
+from endcast.router.skill import WindowSkill
 
 
 class BrH:
-    """BalanceRoute over a discounted window, among the N oldest waiting requests, with bounded overtaking."""
+    """Levelling over a discounted window, among the N oldest waiting requests, with bounded overtaking."""
 
     needs_forecast = True
     needs_prefix = False
     immediate_dispatch = False
 
     def __init__(self, settings: PolicySettings) -> None:
-        """Reads all of the settings."""
+        """Reads ``horizon``, ``discount``, ``candidates`` and ``max_overtakes``."""
         self.horizon = settings.horizon
         self._settings = settings
         self._weight = discounts(settings.horizon, settings.discount)
+        self._skill = WindowSkill(settings.horizon)
+
+    @property
+    def skill(self) -> float:
+        """How far the forecasts have proved true so far, in [0, 1]."""
+        return self._skill.skill
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decisions:
         """Fill every free slot while anything that fits waits."""
         assert view.forecast is not None
-        position, worker = balance_route(
-            view.forecast.load,
-            view.forecast.waiting_load,
-            view.forecast.waiting_row,
-            view.waiting_overtaken,
+        forecast, oldest = view.forecast, self._settings.candidates + int(view.free.sum())
+        load, waiting_load = soften_windows(
+            forecast.load,
+            forecast.waiting_load,
+            forecast.waiting_row[:oldest],
+            view.active,
+            view.waiting_prompt,
+            FORECAST_SHARE * self._skill.observe(view),
+        )
+        position, worker = levelling(
+            load,
+            waiting_load,
+            view.waiting_overtaken[: len(waiting_load)],
             view.free,
             view.gate,
             view.accepting,
+            view.speed,
             rng.random(len(view.load)),
             self._weight,
             self._settings.candidates,

@@ -2,6 +2,7 @@
 
 Efficiency and tokens/s at B = 32, utilization 1.05, 64 candidates, max_overtakes 4·G·B, H 20, γ 0.95; from the design's
 table, measured there with two independent prototypes. Runs are chaotic: within 1 %, Mooncake's baselines within 2 %.
+Those of ``br_h`` are of its published form; ``endcast.router.levelling`` replaced that and must not fall more than 0.7 % below.
 """
 
 from __future__ import annotations
@@ -70,6 +71,12 @@ def test_the_published_figures(log: str, workers: int) -> None:
         forecasts=[kaplan_meier(load.output, np.ones(len(load), dtype=np.bool_)), Oracle(load.output)],
     )
     for (policy, forecast), (efficiency, throughput) in expected.items():
+        if policy == "br_h":
+            kept = report.result(policy, forecast).mean
+            assert kept["efficiency"] > efficiency * 0.993, forecast
+            assert kept["throughput"] > throughput * 0.993, forecast
+            assert kept["kv_per_slot"] > 0.985, forecast  # nothing heavy is left waiting
+            continue
         within = 0.02 if log == MOONCAKE and forecast is None and policy != "br_0" else 0.01
         found = report.result(policy, forecast).mean
         assert found["efficiency"] == pytest.approx(efficiency, rel=within), policy

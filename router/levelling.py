@@ -1,0 +1,237 @@
+"""Levelling: BalanceRoute's placement with a convex price, so that it also holds where the pool is short of large requests.
+
+F (``endcast.router.balance_route``) is linear below the margin: a thousand tokens are worth as much on a worker that is
+nearly the heaviest as on the lightest one. Filled greedily, every worker takes the largest request that fits, large
+ones are used up where they are hardly needed, and what is left in the pool is too small to lift the workers that have
+just lost one. Here each worker has a *level* to reach, and a deviation from it costs its square,
+
+    Φ = Σ_g Σ_h γ^h·ψ(x_g(h)),    x_g(h) = L̂_g(h) − T(h),    ψ(x) = x² below the level, A·x² above it:
+
+above it all others wait. The level lies between what the mean worker will hold once the free slots are filled, each
+by the candidates' mean d̄, and the heaviest load:
+
+    T(h) = (1 − μ)·T̄(h) + μ·max(T̄(h), M(h)),    T̄(h) = (Σ_g L̂_g(h) + k·d̄(h))/G,    k slots to fill.
+
+Φ is a sum over workers, so the stages of BalanceRoute stay: the worker with the least discounted load first, then, of
+the N oldest requests that fit, the one after which Φ is least. What one worker takes another lacks; therefore requests
+placed in the same round are exchanged between workers as long as that lowers Φ. A request that ``max_overtakes`` later
+arrivals have passed is placed next, on the worker where it raises Φ least.
+
+Workers may differ: with loads and requests in KV tokens over a worker's speed, what is levelled is the time that each
+needs for a step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from endcast.router.admission.gate import Gate, fits, keep_for_oldest, take
+from endcast.router.balance_route import choose_worker, discounted_load, discounted_loads, heaviest_load, take_candidate
+from endcast.router.policy import BoolArray
+from endcast.survival import Float32Array, FloatArray, IntArray
+
+#: A: how much more a token above the level costs than one below it.
+OVERLOAD = 4.0
+#: μ: how far the level lies from the mean towards the heaviest worker.
+TOWARDS_HEAVIEST = 0.25
+#: So much of a window is what forecasts say; the rest is the present carried on, as if nothing ended.
+FORECAST_SHARE = 0.3
+#: Exchanges are sought this often, among so many of a round's placements.
+_PASSES, _EXCHANGED = 2, 32
+#: An exchange must lower Φ by more than this share: sums differ by rounding.
+_LEAST_GAIN = 1e-6
+#: A fleet none of whose workers accepts anything has no level; it needs none.
+_STANDSTILL = 1e-9
+_REASSOCIATE = {"reassoc", "contract", "nsz"}
+
+
+@njit(cache=True)
+def soften_windows(
+    load: FloatArray, waiting_load: Float32Array, waiting_row: IntArray, active: IntArray, prompt: IntArray,
+    share: float,
+) -> tuple[FloatArray, Float32Array]:  # fmt: skip
+    """Windows (G, H+1) of the workers and (n, H+1) of the n oldest waiting requests, in the order of ``waiting_row``
+    (n,): ``share`` of what is forecast, and for the rest as if nothing ended.
+
+    ``load`` (G, H+1) and ``waiting_load`` (rows, H+1) as forecast; ``active`` (G,) requests run; ``prompt`` (≥ n,) tokens.
+    """
+    still, steps = 1.0 - share, load.shape[1]
+    softened, waiting = np.empty_like(load), np.empty((waiting_row.shape[0], steps), dtype=np.float32)
+    for g in range(load.shape[0]):
+        for h in range(steps):
+            softened[g, h] = share * load[g, h] + still * (load[g, 0] + active[g] * h)
+    for i in range(waiting_row.shape[0]):
+        expected = waiting_load[waiting_row[i]]
+        for h in range(steps):
+            waiting[i, h] = share * expected[h] + still * (prompt[i] + h)
+    return softened, waiting
+
+
+@njit(cache=True, fastmath=_REASSOCIATE)
+def deviation(excess: FloatArray, added: Float32Array, scale: float, weight: FloatArray) -> float:
+    """Σ_h γ^h ψ(x(h) + ``scale``·d(h)): what a worker's deviation from the level costs once it has taken d."""
+    total = 0.0
+    for h in range(weight.shape[0]):
+        x = excess[h] + scale * added[h]
+        total += weight[h] * x * (max(x, 0.0) * OVERLOAD + min(x, 0.0))
+    return total
+
+
+@njit(cache=True)
+def excess_over_level(
+    load: FloatArray, mean: FloatArray, free: IntArray, accepting: BoolArray, speed: FloatArray, waiting: int
+) -> FloatArray:
+    """(G, H+1): x_g(h), loads (G, H+1) in KV tokens over ``speed`` (G,), less the level T(h).
+
+    ``waiting`` requests of ``mean`` (H+1,) load fill what is ``free`` (G,) on workers that are ``accepting`` (G,).
+    """
+    excess, tokens, rate, slots = np.empty_like(load), np.zeros(load.shape[1]), 0.0, 0
+    for g in range(load.shape[0]):
+        excess[g] = load[g] / speed[g]
+        if accepting[g]:
+            tokens, rate, slots = tokens + load[g], rate + speed[g], slots + free[g]
+    heaviest = heaviest_load(excess)
+    for h in range(load.shape[1]):
+        level = (tokens[h] + min(slots, waiting) * mean[h]) / max(rate, _STANDSTILL)
+        excess[:, h] -= level + TOWARDS_HEAVIEST * max(heaviest[h] - level, 0.0)
+    return excess
+
+
+@njit(cache=True)
+def choose_levelling(
+    candidate: IntArray, waiting_load: Float32Array, excess: FloatArray, scale: float,
+    weight: FloatArray, gate: Gate, g: int,
+) -> int:  # fmt: skip
+    """Index into ``candidate``, oldest first, of what fits worker g and leaves the least deviation; −1 if nothing fits."""
+    best, least = -1, np.inf
+    for i in range(candidate.shape[0]):
+        j = candidate[i]
+        if fits(gate, g, j):
+            cost = deviation(excess, waiting_load[j], scale, weight)
+            if cost < least:
+                best, least = i, cost
+    return best
+
+
+@njit(cache=True)
+def worker_for(
+    j: int, added: Float32Array, excess: FloatArray, free: IntArray, open_: BoolArray, speed: FloatArray,
+    key: FloatArray, weight: FloatArray, gate: Gate,
+) -> int:  # fmt: skip
+    """The open worker with a free slot and room on which the j-th oldest request raises Φ least; −1 if it fits none."""
+    best, least = -1, np.inf
+    for g in range(excess.shape[0]):
+        if not open_[g] or free[g] == 0 or not fits(gate, g, j):
+            continue
+        rise = deviation(excess[g], added, 1.0 / speed[g], weight) - deviation(excess[g], added, 0.0, weight)
+        if rise < least or (rise == least and key[g] < key[best]):
+            best, least = g, rise
+    return best
+
+
+@njit(cache=True, fastmath=_REASSOCIATE)
+def _exchanged(
+    one: FloatArray, other: FloatArray, takes: Float32Array, gives: Float32Array, to_one: float, to_other: float,
+    weight: FloatArray,
+) -> float:  # fmt: skip
+    """What two workers' deviations cost if the first gives one request for another: their windows ``gives``, ``takes``."""
+    total = 0.0
+    for h in range(weight.shape[0]):
+        change = takes[h] - gives[h]
+        x, y = one[h] + to_one * change, other[h] - to_other * change
+        total += weight[h] * x * (max(x, 0.0) * OVERLOAD + min(x, 0.0))
+        total += weight[h] * y * (max(y, 0.0) * OVERLOAD + min(y, 0.0))
+    return total
+
+
+@njit(cache=True)
+def exchange(
+    position: IntArray, worker: IntArray, waiting_load: Float32Array, excess: FloatArray,
+    speed: FloatArray, weight: FloatArray, gate: Gate,
+) -> int:  # fmt: skip
+    """Swap requests placed (k,) on different workers while that lowers Φ; how many swaps. Changes ``position``, ``excess``.
+
+    Where KV memory is bounded each must fit its new worker beside all that was placed there, the other one too.
+    """
+    swaps = 0
+    for _ in range(_PASSES):
+        before = swaps
+        for p in range(position.shape[0]):
+            for q in range(p):
+                a, b, to_a, to_b = worker[p], worker[q], 1.0 / speed[worker[p]], 1.0 / speed[worker[q]]
+                if a == b:
+                    continue
+                gives, takes = waiting_load[position[p]], waiting_load[position[q]]
+                now = _exchanged(excess[a], excess[b], gives, gives, to_a, to_b, weight)
+                then = _exchanged(excess[a], excess[b], takes, gives, to_a, to_b, weight)
+                if then < now * (1.0 - _LEAST_GAIN) and fits(gate, a, position[q]) and fits(gate, b, position[p]):
+                    take(gate, a, position[q])
+                    take(gate, b, position[p])
+                    for h in range(weight.shape[0]):
+                        excess[a, h] += to_a * (takes[h] - gives[h])
+                        excess[b, h] -= to_b * (takes[h] - gives[h])
+                    position[p], position[q] = position[q], position[p]
+                    swaps += 1
+        if swaps == before:
+            break
+    return swaps
+
+
+@njit(cache=True)
+def mean_of_oldest(waiting_load: Float32Array, count: int) -> FloatArray:
+    """(H+1,): mean load of the ``count`` oldest waiting requests."""
+    mean = np.zeros(waiting_load.shape[1])
+    for i in range(count):
+        for h in range(mean.shape[0]):
+            mean[h] += waiting_load[i, h]
+    return mean / max(count, 1)
+
+
+@njit(cache=True)
+def levelling(
+    load: FloatArray, waiting_load: Float32Array, waiting_overtaken: IntArray, free: IntArray,
+    gate: Gate, accepting: BoolArray, speed: FloatArray, key: FloatArray, weight: FloatArray, candidates: int,
+    max_overtakes: int,
+) -> tuple[IntArray, IntArray]:  # fmt: skip
+    """Fill free slots: waiting positions and workers, in the order placed. No argument but the gate is changed.
+
+    ``waiting_load`` (n, H+1) of the n oldest waiting requests, at least as many as ``candidates`` and free slots
+    together, or all; ``speed`` (G,) > 0 of the workers; the others as ``endcast.router.balance_route.balance_route``
+    has them.
+    """
+    waiting, free, open_, overtaken = waiting_load.shape[0], free.copy(), accepting.copy(), waiting_overtaken.copy()
+    candidate, position, worker, placed = np.arange(min(candidates, waiting)), np.arange(waiting), np.arange(waiting), 0
+    count = upcoming = candidate.shape[0]
+    mean = mean_of_oldest(waiting_load, count)
+    excess = excess_over_level(load, mean, free, accepting, speed, waiting)
+    discounted = discounted_loads(excess, weight)
+    if gate.bounded and waiting > 0 and overtaken[0] >= max_overtakes:
+        keep_for_oldest(gate, open_, free)
+    g = choose_worker(discounted, free, open_, key)
+    while g >= 0 and placed < waiting:
+        if count < candidate.shape[0] and upcoming < waiting:
+            candidate[count], count, upcoming = upcoming, count + 1, upcoming + 1
+        index, due, oldest = 0, -1, candidate[0]
+        if overtaken[oldest] >= max_overtakes:
+            added = waiting_load[oldest]
+            due = worker_for(oldest, added, excess, free, open_, speed, key, weight, gate)
+        if due >= 0:
+            g = due
+        else:  # the worker's other free slots will get the mean
+            filled = excess[g] + (free[g] - 1) / speed[g] * mean
+            among, scale = candidate[:count], 1.0 / speed[g]
+            index = choose_levelling(among, waiting_load, filled, scale, weight, gate, g)
+        if index < 0:
+            open_[g] = False
+        else:
+            position[placed], worker[placed] = candidate[index], g
+            excess[g] += waiting_load[candidate[index]] / speed[g]
+            discounted[g], free[g] = discounted_load(excess[g], weight), free[g] - 1
+            take(gate, g, candidate[index])
+            take_candidate(candidate[:count], overtaken, index)
+            count, placed = count - 1, placed + 1
+        g = choose_worker(discounted, free, open_, key)
+    last = min(placed, _EXCHANGED)
+    exchange(position[:last], worker[:last], waiting_load, excess, speed, weight, gate)
+    return position[:placed].copy(), worker[:placed].copy()
