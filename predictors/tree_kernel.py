@@ -126,7 +126,7 @@ def _add_to_one(
             node, here = waiting[pending], waiting_sets[pending]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def add_trees(
     out: Float32Array, vectors: Float32Array, roots: Int32Array, splits: Int32Array, value: Float32Array, shared: int
 ) -> None:
@@ -145,7 +145,7 @@ def add_trees(
         _add_to_one(out[i], vectors[i], roots, splits, value, shared, ordered, sets, waiting, waiting_sets)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def to_hazards(out: Float32Array, base: Float32Array, slope: np.float32) -> None:
     """Turn sums of trees, ``out`` (n, K), into hazards: the logistic function of ``base`` (n or 1, K) plus ``slope`` times
     what the trees add, in single precision and in the order of the graph."""
