@@ -74,7 +74,7 @@ class Fleet:
 
 
 def slow_round(fleet: Fleet) -> int:
-    """CPU nanoseconds of the same decision in plain numpy: every window and every score anew for every slot."""
+    """CPU nanoseconds of the published form in plain numpy: every window and every score F anew for every slot."""
     began = time.thread_time_ns()
     slots, h, weight = fleet.state.slots, np.arange(HORIZON + 1), discounts(HORIZON, fleet.settings.discount)
     load = np.zeros((len(slots.sizes), HORIZON + 1))
