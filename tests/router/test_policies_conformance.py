@@ -14,6 +14,7 @@ from endcast.router.forecasts import AtAdmission, ForecastSource, NoForecast, Or
 from endcast.router.policies import POLICIES
 from endcast.router.policy import ClusterView, Decisions, Policy, PolicySettings
 from endcast.router.prefix import PrefixIndex
+from endcast.router.record import TOKENS
 from endcast.router.scale import StepTime
 from endcast.router.workload import Workload
 
@@ -95,7 +96,7 @@ def test_every_request_is_served_in_full(policy: Policy) -> None:
     assert np.all(record.admission_s >= record.arrival_s)
     assert np.all(record.first_token_s > record.admission_s)
     assert np.all(record.finish_s >= record.first_token_s)
-    assert record.sums[6] == load.output[:-1].sum() + 1
+    assert record.sums[TOKENS] == load.output[:-1].sum() + 1
     single = load.output == 1
     np.testing.assert_array_equal(record.finish_s[single], record.first_token_s[single])
 
