@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from endcast.router.admission.gate import OPEN
 from endcast.router.balance_route import discounts, placement_gain
 from endcast.router.cluster import UNLIMITED
-from endcast.router.engine import RunRecord, play
+from endcast.router.engine import play
 from endcast.router.figures import overtakings
 from endcast.router.forecasts import Oracle
 from endcast.router.olp.balance import _release_balanced
 from endcast.router.olp.settings import OlpSettings
 from endcast.router.policies import POLICIES
 from endcast.router.policy import PolicySettings
+from endcast.router.record import BALANCED_S, STEP_S, RunRecord
 from endcast.router.scale import default_step_time, mean_kv_per_slot, offered_rate, stretched
 from endcast.router.workload import Workload
 
@@ -95,7 +96,7 @@ def run(load: Workload, name: str, *, candidates: int = 64, max_overtakes: int =
 
 def efficiency(record: RunRecord) -> float:
     """Seconds that perfect balance would have needed, over those taken."""
-    return float(record.sums[3] / record.sums[1])
+    return float(record.sums[BALANCED_S] / record.sums[STEP_S])
 
 
 def test_it_is_better_than_either_alone() -> None:
