@@ -46,8 +46,8 @@ def make_forecaster(bundle: Path | None) -> Forecaster:
     return load_forecaster(bundle)
 
 
-def make_body(seed: int = 0) -> bytes:
-    """64 running requests of different age and size."""
+def make_body(seed: int = 0, count: int = LANDMARKS) -> bytes:
+    """Running requests of different age and size."""
     rng = np.random.default_rng(seed)
     requests = [
         {
@@ -60,7 +60,7 @@ def make_body(seed: int = 0) -> bytes:
             "generated_tokens": int(rng.integers(0, 500)),
             "output": OUTPUT,
         }
-        for i in range(LANDMARKS)
+        for i in range(count)
     ]
     return json.dumps({"requests": requests, "curve": True}).encode()
 
@@ -179,9 +179,28 @@ def over_http(bundle: Path | None, bodies: Sequence[bytes], seconds: float) -> N
         f"over HTTP: {each:.2f} ms of the server's CPU a batch, so at most {1e3 / each:.0f} batches a second and core"
     )
     print(f"on this machine now: {rate:.0f} batches a second; at half that load p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+    print(beside_large_batches(port, connection))
     connection.close()
     process.terminate()
     process.join()
+
+
+def beside_large_batches(port: int, connection: http.client.HTTPConnection) -> str:
+    """How long ``/healthz`` takes while batches of 4,096 are worked on."""
+    body, waits = make_body(count=4_096), []
+    with ThreadPoolExecutor(1) as clients:
+        running = clients.submit(
+            latencies_ms, connect(port), [body], rate=100.0, seconds=0.03
+        )  # three, as fast as they go
+        while not running.done():
+            asked = time.perf_counter()
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+            waits.append(1e3 * (time.perf_counter() - asked))
+            time.sleep(0.005)
+        running.result()
+    p50, p99 = np.percentile(waits, [50, 99])
+    return f"/healthz beside batches of 4,096: p50 {p50:.1f} ms, p99 {p99:.1f} ms, longest {max(waits):.1f} ms"
 
 
 def main() -> None:
