@@ -61,7 +61,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_wait_s: Seconds = 600.0  #: longest wait for a slot; then 503
     no_worker_wait_s: Annotated[float, Meta(ge=0, le=1_000_000)] = 5.0  #: longest wait while no worker is up; then 503
     max_body_bytes: Annotated[int, Meta(ge=1, le=1 << 40)] = 64 << 20
-    connect_timeout_s: Seconds = 5.0
+    connect_timeout_s: Seconds = 15.0
     first_byte_timeout_s: Seconds = 600.0  #: from dispatch to the response's headers; then 504
     inter_chunk_timeout_s: Seconds = 120.0  #: a stream silent for longer is ended with an error frame
     retries: Annotated[int, Meta(ge=0, le=20)] = 2  #: further attempts after a failure before the first byte

@@ -184,7 +184,7 @@ class Exchange:
                 raise _Empty("the engine answered with nothing")
         except UpstreamError as error:
             self._outcome.problem = f"{type(error).__name__}: {error}"
-            gateway.failed(worker.url, reset=not isinstance(error, aiohttp.ClientConnectorError | TimeoutError))
+            gateway.failed(worker.url, error)
             return None
         gateway.served(worker.url)
         return response, data

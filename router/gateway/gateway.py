@@ -44,9 +44,9 @@ class Gateway:
         self._by_model = {name: pool for pool in self.pools for name in pool.config.models}
         self.engines = Engines(config.limits, config.health)
         urls = {worker.url for pool in self.pools for worker in pool.workers}
-        self.health = HealthKeeper(urls, config.health, self.engines.probe, self._tell_health)
         limits = config.limits
         self.watch = Watch(min(limits.first_byte_timeout_s, limits.inter_chunk_timeout_s, 4.0) / 4)
+        self.health = HealthKeeper(urls, config.health, self.engines.probe, self._tell_health, lambda: self.watch.lag_s)
         self.log = None if config.log.path is None else AccessLog(config.log, Path(config.log.path))
         self.metrics = Metrics(self)
         self.draining = False
@@ -151,9 +151,9 @@ class Gateway:
 
     # ---- engines
 
-    def failed(self, url: str, *, reset: bool = False) -> None:
-        """A call to the engine at ``url`` failed before its first byte."""
-        self.health.failed(url, reset=reset)
+    def failed(self, url: str, error: BaseException | None = None) -> None:
+        """A call to the engine at ``url`` failed before its first byte, with ``error`` or by what it answered."""
+        self.health.failed(url, error)
 
     def served(self, url: str) -> None:
         """The engine at ``url`` answered."""

@@ -1,7 +1,8 @@
 """Which workers may be given requests: probes, pauses after failures, re-admission. Books are never touched here.
 
-An address that failed (a refused connection, a 5xx before the first byte, a failed probe) is paused: it gets no requests for
-``pause_s``, twice as long after each further failure, and is let in again when a probe succeeds after that.
+An address that failed (a refused connection, a 502 to 504 before the first byte, a failed probe) is paused: it gets no requests
+for ``pause_s``, twice as long after each further failure, and is let in again when a probe succeeds after that. A lost connection
+or a timeout is a failure the second time in a row; timeouts while this process is late itself are none.
 """
 
 from __future__ import annotations
@@ -9,7 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import aiohttp
+
 from endcast.router.gateway.config import Health
+from endcast.router.gateway.upstream import UpstreamError
+
+#: With so much lag of our own, an engine's timeout says nothing of the engine.
+_MUCH_LAG_S = 0.5
 
 Probe = Callable[[str], Awaitable[bool]]
 
@@ -20,7 +27,7 @@ class Circuit:
     def __init__(self, settings: Health) -> None:
         self._settings = settings
         self.failures = 0  #: in a row
-        self.resets = 0  #: connections lost before an answer, in a row
+        self.doubts = 0  #: doubtful events in a row
         self.total = 0
         self.paused_until: float | None = None
 
@@ -38,10 +45,10 @@ class Circuit:
         pause = self._settings.pause_s * 2.0 ** min(self.failures - 1, 30)
         self.paused_until = now_s + min(pause, self._settings.longest_pause_s)
 
-    def reset(self, now_s: float) -> None:
-        """It closed a connection without an answer: once may be an old connection, twice in a row is a failure."""
-        self.resets += 1
-        if self.resets > 1:
+    def doubtful(self, now_s: float) -> None:
+        """It closed a connection without an answer, or took too long: once may be chance, twice in a row is a failure."""
+        self.doubts += 1
+        if self.doubts > 1:
             self.failed(now_s)
 
     def passed(self, now_s: float) -> None:
@@ -51,16 +58,23 @@ class Circuit:
 
     def served(self) -> None:
         """It answered a request well: earlier failures are forgotten."""
-        self.failures = self.resets = 0
+        self.failures = self.doubts = 0
 
 
 class HealthKeeper:
     """Keeps a ``Circuit`` for each address, probes them all, and tells who may be given requests."""
 
-    def __init__(self, urls: set[str], settings: Health, probe: Probe, tell: Callable[[str, bool], None]) -> None:
-        """``tell(url, up)`` is called whenever that changes."""
+    def __init__(
+        self,
+        urls: set[str],
+        settings: Health,
+        probe: Probe,
+        tell: Callable[[str, bool], None],
+        lag: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """``tell(url, up)`` is called with every verdict; ``lag`` says how late this process is itself, seconds."""
         self.circuits = {url: Circuit(settings) for url in urls}
-        self._settings, self._probe, self._tell = settings, probe, tell
+        self._settings, self._probe, self._tell, self._lag = settings, probe, tell, lag
         self._tasks: list[asyncio.Task[None]] = []
         self._nudges = {url: asyncio.Event() for url in urls}
 
@@ -74,15 +88,21 @@ class HealthKeeper:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def failed(self, url: str, *, reset: bool = False) -> None:
-        """A call to ``url`` failed before its first byte; ``reset``: its connection was lost."""
-        circuit, now = self.circuits[url], asyncio.get_running_loop().time()
-        if reset:
-            circuit.reset(now)
-        else:
-            circuit.failed(now)
-        self._tell(url, not circuit.open)
+    def failed(self, url: str, error: BaseException | None = None) -> None:
+        """A call to ``url`` failed before its first byte: with ``error``, or with an answer that says so."""
+        self._judge(self.circuits[url], error)
+        self._tell(url, not self.circuits[url].open)
         self._nudges[url].set()
+
+    def _judge(self, circuit: Circuit, error: BaseException | None) -> None:
+        now = asyncio.get_running_loop().time()
+        if isinstance(error, TimeoutError):
+            if self._lag() < _MUCH_LAG_S:
+                circuit.doubtful(now)
+        elif error is None or isinstance(error, aiohttp.ClientConnectorError):
+            circuit.failed(now)
+        else:
+            circuit.doubtful(now)
 
     def served(self, url: str) -> None:
         """A call to ``url`` was answered."""
@@ -92,11 +112,15 @@ class HealthKeeper:
         circuit, nudge, loop = self.circuits[url], self._nudges[url], asyncio.get_running_loop()
         while True:
             nudge.clear()
-            ok = await self._probe(url)
-            if ok:
-                circuit.passed(loop.time())
+            try:
+                ok = await self._probe(url)
+            except UpstreamError as error:
+                self._judge(circuit, error)
             else:
-                circuit.failed(loop.time())
+                if ok:
+                    circuit.passed(loop.time())
+                else:
+                    circuit.failed(loop.time())
             self._tell(url, not circuit.open)
             wait = self._settings.interval_s
             if circuit.paused_until is not None:

@@ -100,6 +100,10 @@ class _Books(Collector):
             for reason, count in pool.dispatcher.turned_away.items():
                 turned.add_metric([pool.name, reason], count)
         yield turned
+        lag = self._gateway.watch.lag_s
+        yield GaugeMetricFamily(
+            "endcast_router_lag_seconds", "How late the router has lately been with what was due.", lag
+        )
         if self._gateway.log is not None:
             lost = float(self._gateway.log.lost)
             yield CounterMetricFamily("endcast_router_log_lines_lost", "Log lines that could not be written.", lost)

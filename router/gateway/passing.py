@@ -36,7 +36,7 @@ async def pass_on(gateway: Gateway, http: web.BaseRequest, pool: PoolAtWork, bod
     try:
         response = await gateway.engines.call(http.method, worker.url + target_of(http), headers, body or None)
     except UpstreamError as error:
-        gateway.failed(worker.url, reset=True)
+        gateway.failed(worker.url, error)
         return error_answer(502, "engine_failed", f"the engine failed: {type(error).__name__}")
     out = web.StreamResponse(status=response.status, reason=response.reason, headers=for_client(response.headers))
     try:

@@ -60,14 +60,9 @@ class Engines:
         )
 
     async def probe(self, url: str) -> bool:
-        """Whether the engine at ``url`` answers its health check; any answer but a 5xx counts."""
-        try:
-            async with asyncio.timeout(self._health.timeout_s):
-                async with self._session.get(url + self._health.path, allow_redirects=False) as response:
-                    await response.read()
-                    return response.status < 500
-        except UpstreamError:
-            return False
+        """Whether the engine at ``url`` says that it is well: any answer but a 5xx. ``UpstreamError`` where none comes."""
+        status, _ = await self.fetch(url + self._health.path, CIMultiDict())
+        return status < 500
 
     async def fetch(self, url: str, headers: CIMultiDict[str]) -> tuple[int, bytes]:
         """Status and body of a small GET, within the health check's time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 
 class Watched:
@@ -25,6 +26,13 @@ class Watch:
         self._every_s = every_s
         self._watched: set[Watched] = set()
         self._task: asyncio.Task[None] | None = None
+        self._due_s = math.inf
+        self._lag_s = 0.0
+
+    @property
+    def lag_s(self) -> float:
+        """How late this process has lately done what was due, seconds: with much of it, timeouts say nothing of others."""
+        return max(self._lag_s, asyncio.get_running_loop().time() - self._due_s)
 
     def __len__(self) -> int:
         return len(self._watched)
@@ -50,8 +58,10 @@ class Watch:
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            self._due_s = loop.time() + self._every_s
             await asyncio.sleep(self._every_s)
             now = loop.time()
+            self._lag_s = max(now - self._due_s, 0.7 * self._lag_s)
             for watched in list(self._watched):
                 if not watched.overdue and now - watched.alive_s > watched.patience_s:
                     watched.overdue = True
