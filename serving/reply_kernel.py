@@ -49,7 +49,8 @@ def _terms(log_ratio: float, terms: float) -> float:
     """Σ_{i < terms} exp(i · log_ratio)."""
     if log_ratio > FLAT or terms <= 1.0:
         return terms
-    return _expm1(terms * log_ratio) / _expm1(log_ratio)
+    total: float = _expm1(terms * log_ratio) / _expm1(log_ratio)
+    return total
 
 
 @njit(cache=True, nogil=True)

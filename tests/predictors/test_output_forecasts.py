@@ -493,19 +493,20 @@ def test_a_stream_is_read_by_its_own_bundle_only(reader_of_outputs: OnnxForecast
 def test_closing_feeds_what_was_served_at_admission_once(
     observing: OnnxForecaster, small_log: SynthLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fed: list[tuple[np.ndarray, int, bool]] = []
-    monkeypatch.setattr(observing._recalibration, "observe", lambda *told: fed.append(told))
+    fed: list[tuple[np.ndarray, int, bool, int]] = []
+    monkeypatch.setattr(observing._recalibration, "observe", lambda *told, entered: fed.append((*told, entered)))
     remembered: list[Completion] = []
     monkeypatch.setattr(observing._pipeline, "observe", remembered.extend)
     stream = observing.open(REQUEST)
-    served = stream.admission.hazard
+    served = stream.admission.hazards[0]
     (at_admission,) = observing._hazards(observing._pipeline.features([REQUEST]))
     np.testing.assert_array_equal(served, at_admission)
     stream.append(TEXT, 30)
     stream.forecast()
     for _ in range(2):
         stream.close(end="stop", output_tokens=44)
-    assert len(fed) == 1 and fed[0][0] is served and fed[0][1:] == (44, True)
+    assert len(fed) == 1 and fed[0][1:] == (44, True, 0)
+    np.testing.assert_array_equal(fed[0][0], served)
     assert [(c.request, c.output_tokens, c.end) for c in remembered] == [(REQUEST, 44, EndReason.STOP)]
     assert stream.forecast().known["output"]  # a late question is still answered
 

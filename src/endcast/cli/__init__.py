@@ -24,9 +24,7 @@ COMMANDS = (
     LazyCommand("evaluate", "endcast.cli.evaluate:evaluate", "Measure a bundle on a log, with baselines beside it."),
     LazyCommand("forecast", "endcast.cli.forecast:forecast", "Forecast when one generation will end."),
     LazyCommand("serve", "endcast.cli.serve:serve", "Serve a bundle's forecasts over HTTP."),
-    LazyCommand(
-        "calibrate", "endcast.cli.calibrate:calibrate", "Fit how long a decode step takes on your engines."
-    ),
+    LazyCommand("calibrate", "endcast.cli.calibrate:calibrate", "Fit how long a decode step takes on your engines."),
     LazyCommand("simulate", "endcast.cli.simulate:simulate", "Play a log with each routing policy and compare them."),
     LazyCommand("explain", "endcast.cli.explain:explain", "Tell why a simulated router started what it did."),
     LazyCommand("sweep", "endcast.cli.sweep:sweep", "Play a log with each of a reward's weights: mean against tail."),
