@@ -2,7 +2,7 @@
 
 The window that suits a forecast depends on how sharp it is, so horizon, discount and softening are tuned for each one, and
 for true lengths, on the first part of a log. The rest of the log reports: BR-H with that forecast, with true lengths at
-the same horizon and discount, and BR-0, which needs no forecast.
+the same horizon and discount, and BR-0, which needs no forecast. BR-H is the published form, which follows its forecasts.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _tune(
     for horizon, discount, weight in _tried(settings, source, reference):
         ticker.tick(settings.tuning_seeds, f"tuning {name}, {workers} workers")
         fleet = settings.fleet(workers, horizon, discount, settings.tuning_seeds)
-        report = simulate(early, fleet, policies=["br_h"], forecasts=[softened(source, reference, weight)])
+        report = simulate(early, fleet, policies=["br_h_published"], forecasts=[softened(source, reference, weight)])
         found.append(Tuning(horizon, discount, weight, float(report.results[0].mean["efficiency"])))
     return max(found, key=lambda tuning: tuning.efficiency)
 
@@ -216,7 +216,9 @@ class _Bench:
     ) -> None:
         self._late, self._workers, self._settings, self._ticker = late, workers, settings, ticker
         self._reference, self._truth = reference, truth_of(late)
-        self._plain_truth = cache(lambda horizon, discount: self._play("br_h", self._truth, horizon, discount))
+        self._plain_truth = cache(
+            lambda horizon, discount: self._play("br_h_published", self._truth, horizon, discount)
+        )
 
     def values(self, sources: Mapping[str, ForecastSource], tuned: Mapping[str, Tuning]) -> list[PlacementValue]:
         without = self._play("br_0", None, 0, 1.0)
@@ -236,7 +238,7 @@ class _Bench:
 
     def _tuned(self, source: ForecastSource, tuning: Tuning) -> PlacementFigures:
         soft = softened(source, self._reference, tuning.soften)
-        return self._play("br_h", soft, tuning.horizon, tuning.discount)
+        return self._play("br_h_published", soft, tuning.horizon, tuning.discount)
 
     def _play(self, policy: str, source: ForecastSource | None, horizon: int, discount: float) -> PlacementFigures:
         settings = self._settings

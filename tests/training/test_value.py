@@ -135,15 +135,18 @@ def test_figures_are_those_of_the_simulator_on_the_reporting_part(measured: Meas
     tried = {}
     for horizon in settings.horizons:
         fleet = settings.fleet(2, horizon, 0.9, 1)
-        tried[horizon] = simulate(early, fleet, policies=["br_h"], forecasts=[reference]).results[0].mean["efficiency"]
+        tried[horizon] = (
+            simulate(early, fleet, policies=["br_h_published"], forecasts=[reference]).results[0].mean["efficiency"]
+        )
     assert value.tuning.horizon == max(tried, key=lambda horizon: tried[horizon])
     assert value.tuning.efficiency == max(tried.values())
     fleet = settings.fleet(2, value.tuning.horizon, 0.9, 2)
-    report = simulate(late, fleet, policies=["br_0", "br_h"], forecasts=[reference, truth_of(late)])
+    report = simulate(late, fleet, policies=["br_0", "br_h_published"], forecasts=[reference, truth_of(late)])
     of = {
-        name: report.result(*key) for name, key in (("without", ("br_0", None)), ("figures", ("br_h", "kaplan_meier")))
+        name: report.result(*key)
+        for name, key in (("without", ("br_0", None)), ("figures", ("br_h_published", "kaplan_meier")))
     }
-    of["truth"] = report.result("br_h", "oracle")
+    of["truth"] = report.result("br_h_published", "oracle")
     for name, result in of.items():
         found = getattr(value, name)
         assert (found.efficiency.mean, found.efficiency.deviation) == (
