@@ -17,8 +17,8 @@ a candidate is then discounted over the window, because far steps are less certa
 
     F_H = Σ_{h=0..H} γ^h · F(d(h), m_g(h)).
 
-H = 0 is BR-0 and needs no forecast: the loads of the next step are known. The policy ``br_h`` replaces F by a convex price
-(``endcast.router.levelling``); this is the published form.
+H = 0 is BR-0 and needs no forecast: the loads of the next step are known. This is the published form, the policy
+``br_h_published``; ``br_h`` replaces F by a convex price (``endcast.router.levelling``).
 
 Choosing the best of all (request, worker) pairs for every slot would be costly, so there are two stages: first the
 worker, the one with a free slot and the largest discounted margin Σ γ^h m_g(h), which is the one with the smallest

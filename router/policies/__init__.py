@@ -22,6 +22,7 @@ POLICIES: Registry[Callable[[PolicySettings], Policy]] = Registry(
         ("prefix_affinity", f"{_HERE}.prefix_affinity:PrefixAffinity"),
         ("br_0", f"{_HERE}.br_0:BrZero"),
         ("br_h", f"{_HERE}.br_h:BrH"),
+        ("br_h_published", f"{_HERE}.br_h_published:BrHPublished"),
         ("olp", f"{_HERE}.olp:Olp"),
         ("olp_br_h", f"{_HERE}.olp_br_h:OlpBrH"),
     ),

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from endcast.router.balance_route import balance_route, discounts, placement_gain
+from endcast.router.balance_route import placement_gain
 from endcast.router.cluster import UNLIMITED
 from endcast.router.engine import play
 from endcast.router.figures import figures
 from endcast.router.forecasts import ForecastSource, NoForecast, Oracle
 from endcast.router.policies import POLICIES
-from endcast.router.policy import ClusterView, Decisions, PolicySettings
+from endcast.router.policy import PolicySettings
 from endcast.router.scale import StepTime
 from endcast.router.workload import Workload
 
@@ -208,30 +208,9 @@ STEP_TIMES = st.sampled_from(
 )
 
 
-class PublishedBrH:
-    """BR-H as published: F over the window as forecast, every slot filled at once. The slow loop above in fast kernels."""
-
-    needs_forecast = True
-    needs_prefix = False
-    immediate_dispatch = False
-
-    def __init__(self, settings: PolicySettings) -> None:
-        self.horizon, self._settings = settings.horizon, settings
-
-    def decide(self, view: ClusterView, rng: np.random.Generator) -> Decisions:
-        assert view.forecast is not None
-        windows, chosen = view.forecast, self._settings
-        position, worker = balance_route(
-            windows.load, windows.waiting_load, windows.waiting_row, view.waiting_overtaken, view.free, view.gate,
-            view.accepting, rng.random(len(view.load)), discounts(chosen.horizon, chosen.discount), chosen.candidates,
-            chosen.max_overtakes,
-        )  # fmt: skip
-        return Decisions(position, worker)
-
-
 RUNS = [(name, None) for name in (*SCORES, "round_robin", "power_of_two", "br_0")] + [
-    ("br_h", "none"),
-    ("br_h", "oracle"),
+    ("br_h_published", "none"),
+    ("br_h_published", "oracle"),
 ]
 
 
@@ -267,7 +246,7 @@ def test_it_is_the_loop_by_the_book(
     sources: dict[str | None, ForecastSource] = {"none": NoForecast(), "oracle": Oracle(workload.output)}
     record = play(
         workload.at(workload.arrival_s),
-        (PublishedBrH if policy == "br_h" else POLICIES.get(policy))(chosen),
+        POLICIES.get(policy)(chosen),
         slots=np.full(workers, slots),
         capacity=np.full(workers, UNLIMITED),
         step_time=step_time,
