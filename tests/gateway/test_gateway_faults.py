@@ -216,14 +216,16 @@ def test_draining_finishes_what_runs_and_takes_nothing_new(rig: RigMaker) -> Non
 
 def test_a_client_that_reads_nothing_is_dropped(rig: RigMaker) -> None:
     async def run() -> None:
-        async with rig(workers=1, tokens_per_step=500, context_limit=10**9, limits={"inter_chunk_timeout_s": 1.0}) as r:
+        async with rig(
+            workers=1, tokens_per_step=20_000, context_limit=10**9, limits={"inter_chunk_timeout_s": 1.0}
+        ) as r:
             host, port = r.server.url.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
             body = b'{"prompt": "x", "stream": true, "max_tokens": 100000000, "mock_output_tokens": 100000000}'
             writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             await until(lambda: r.core.running == 1)
             reader._transport.pause_reading()  # type: ignore[attr-defined]
-            await until(lambda: r.fleet.ranks[0].aborted == 1, 30.0)
+            await until(lambda: r.fleet.ranks[0].aborted == 1, 60.0)
             writer.transport.abort()
             await r.settled()
 
@@ -232,9 +234,11 @@ def test_a_client_that_reads_nothing_is_dropped(rig: RigMaker) -> None:
 
 def test_many_open_streams(rig: RigMaker) -> None:
     async def run() -> None:
-        async with rig(workers=2, slots=100, t_fixed_s=0.3) as r:
+        async with rig(workers=2, slots=100) as r:
+            r.fleet.steps.paused = True
             calls = [asyncio.create_task(r.chat(2)) for _ in range(200)]
-            await until(lambda: r.core.running == 200, 30.0)
+            await until(lambda: r.core.running == 200, 60.0)
+            r.fleet.steps.paused = False
             got = await asyncio.gather(*calls)
             assert all(answer.status == 200 and answer.frames[-1] == "[DONE]" for answer in got)
             await r.settled()

@@ -144,6 +144,7 @@ class Steps:
     def __init__(self, ranks: list[Rank], settings: MockSettings) -> None:
         self._ranks, self._settings = ranks, settings
         self._work = asyncio.Event()
+        self.paused = False  #: no step is taken until it is unset
         self.count = 0
         self.busy_s = 0.0
         self.imbalance_tokens = self.heaviest_tokens = 0
@@ -164,6 +165,8 @@ class Steps:
             loads = [rank.kv_tokens for rank in self._ranks]
             lasts = self._settings.t_fixed_s + self._settings.t_kv_s * max(loads)
             await asyncio.sleep(lasts)
+            while self.paused:
+                await asyncio.sleep(0.01)
             for rank in self._ranks:
                 rank.step()
             self.count += 1
