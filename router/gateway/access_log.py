@@ -45,6 +45,7 @@ class AccessLog:
             ) from None
         self._lines: list[bytes] = []
         self._task: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[None] | None = None
         self.lost = 0  #: lines that could not be written
 
     def write(
@@ -100,6 +101,8 @@ class AccessLog:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        if self._writing is not None:
+            await self._writing  # lines that were taken by then
         self._write(self._take())
         os.close(self._file)
 
@@ -108,7 +111,8 @@ class AccessLog:
             await asyncio.sleep(_GATHER_S)
             lines = self._take()
             if lines:
-                await asyncio.shield(asyncio.to_thread(self._write, lines))
+                self._writing = asyncio.create_task(asyncio.to_thread(self._write, lines))
+                await asyncio.shield(self._writing)
 
     def _take(self) -> list[bytes]:
         lines, self._lines = self._lines, []

@@ -13,7 +13,6 @@ from endcast.router.gateway.frames import (
     bears_token,
     count,
     read_frame,
-    read_whole,
     text_of,
     usage_of,
     without_usage,
@@ -77,29 +76,29 @@ class Account:
 
     def whole(self, data: bytes) -> None:
         """An answer that was not streamed."""
-        answer = read_whole(data)
+        answer = read_frame(data)
         if answer is None:
             return
         self.done = True
-        self.failed = answer.error is not None
+        self.failed = answer.is_error
         for choice in answer.choices or ():
             self._end(choice)
-        if answer.usage is not None:
-            self.prompt_tokens, self.total_tokens = (
-                count(answer.usage.prompt_tokens),
-                count(answer.usage.completion_tokens),
-            )
+            if self._keeps_text:
+                self._text(_index(choice), text_of(choice))
+        usage = usage_of(answer)
+        if usage is not None:
+            self.prompt_tokens, self.total_tokens = count(usage.prompt_tokens), count(usage.completion_tokens)
 
     def _take(self, event: bytes) -> bytes:
         """Account for an event: its bytes as the client gets them."""
         data = data_of(event)
-        if data == DONE:
+        if data.strip() == DONE:
             self.done = True
             return event
         frame = read_frame(data) if data else None
         if frame is None:
             return event
-        if frame.error is not None:
+        if frame.is_error:
             self.failed = True
         usage = usage_of(frame)
         tokens = None
@@ -109,16 +108,19 @@ class Account:
                 self.prompt_tokens = prompt
                 self._core.on_prompt(self._ticket, prompt)
         if not frame.choices:
-            if usage is None or frame.choices is None:
+            if usage is None:
                 return event
             self.total_tokens = tokens
-            return b"" if self._strips and not self._body.wants_usage else event
+            if not self._strips or self._body.wants_usage:
+                return event
+            # A usage event is left out; what else an event without choices says stays.
+            return b"" if frame.choices is not None and not frame.is_error else without_usage(event, frame)
         for choice in frame.choices:
             self._go_on(choice, tokens)
         return event if usage is None or not self._strips else without_usage(event, frame)
 
     def _go_on(self, choice: Choice, told: int | None) -> None:
-        answer = choice.index if type(choice.index) is int else 0
+        answer = _index(choice)
         tokens = self.tokens.get(answer, 0)
         now = told if told is not None else tokens + bears_token(choice)
         if now > tokens:
@@ -155,8 +157,13 @@ class Account:
             self._new_text.append(text)
 
     def _end(self, choice: Choice) -> None:
-        answer = choice.index if type(choice.index) is int else 0
+        answer = _index(choice)
         if choice.finish_reason is None:
             return
         end = _ENDS.get(str(choice.finish_reason), EndReason.STOP)
         self.ends[answer] = EndReason.UNFINISHED if choice.stop_reason == _RECOMPUTED else end
+
+
+def _index(choice: Choice) -> int:
+    """Which answer a choice belongs to."""
+    return choice.index if type(choice.index) is int else 0

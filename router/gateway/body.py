@@ -7,12 +7,16 @@ is passed on unread: the engine judges it. No field is refused here.
 
 from __future__ import annotations
 
+import math
+import re
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from endcast.datasets.estimate import FRAME_TOKENS, estimate_tokens
 from endcast.datasets.messages import text_of
+from endcast.router.gateway.lenient import UNREADABLE, legible
 from endcast.types import MAX_TOKENS
 
 #: Asks the engine for its token counts in every event (``PROTOCOL``: the second needs the first).
@@ -28,7 +32,7 @@ class _Fields(msgspec.Struct, gc=False):
 
     model: Any = None
     stream: Any = None
-    stream_options: Any = None
+    stream_options: Any = msgspec.UNSET
     n: Any = None
     max_tokens: Any = None
     max_completion_tokens: Any = None
@@ -44,6 +48,7 @@ class Body(msgspec.Struct, frozen=True, gc=False):
     raw: bytes
     chat: bool
     readable: bool = False
+    plain: bytes = b""  #: what was read: ``raw``, or the same as strict JSON where engines are more lenient
     model: str | None = None
     streams: bool = False
     choices: int = 1  #: answers asked for: n, times the prompts in a list of them; 1 where that is no sensible number
@@ -58,33 +63,42 @@ class Body(msgspec.Struct, frozen=True, gc=False):
 
 
 _FIELDS = msgspec.json.Decoder(_Fields)
+_OPTIONS_KEY = re.compile(rb'"stream_options"\s*:\s*')
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_body(raw: bytes, *, chat: bool) -> Body:
     """What can be read of ``raw``; never fails."""
     try:
-        fields = _FIELDS.decode(raw)
-        exact, prompt, prompts = _prompt(fields)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _read(raw, raw, chat)
+    except UNREADABLE:
+        pass  # no strict JSON; engines take a little more than that
+    try:
+        return _read(raw, legible(raw), chat)
+    except UNREADABLE:
         return Body(raw, chat)
-    options = fields.stream_options
-    usage, running, clear = _usage_wanted(options)
+
+
+def _read(raw: bytes, plain: bytes, chat: bool) -> Body:
+    fields = _FIELDS.decode(plain)
+    exact, prompt, prompts = _prompt(fields)
+    usage, running, clear = _usage_wanted(None if fields.stream_options is msgspec.UNSET else fields.stream_options)
     return Body(
         raw,
         chat,
         readable=True,
+        plain=plain,
         model=fields.model if isinstance(fields.model, str) else None,
         streams=fields.stream is True,
         choices=max(1, min(_whole(fields.n, 1) * prompts, 4096)),
         max_tokens=_cap(fields, chat),
-        priority=float(fields.priority) if isinstance(fields.priority, int | float) else 0.0,
+        priority=_priority(fields.priority),
         user=fields.user if isinstance(fields.user, str) else None,
         estimated_prompt=max(1, min(prompt, MAX_TOKENS)),
         exact_prompt=exact,
         wants_usage=usage,
         wants_running_usage=running,
-        asks_engine=clear,
+        asks_engine=clear and plain is raw,
     )
 
 
@@ -92,34 +106,49 @@ def asking_for_usage(body: Body) -> bytes:
     """The body with usage asked for in every event; as it came where that changes nothing or would hide a fault."""
     if not (body.streams and body.asks_engine) or (body.wants_usage and body.wants_running_usage):
         return body.raw
-    if b'"stream_options"' not in body.raw:
+    if _FIELDS.decode(body.raw).stream_options is msgspec.UNSET:
         brace = body.raw.index(b"{") + 1
         return b"".join((body.raw[:brace], b'"stream_options":', USAGE_OPTIONS, b",", body.raw[brace:]))
-    members = _MEMBERS.decode(body.raw)
-    old = members.get("stream_options")
-    options = msgspec.json.decode(old, type=dict[str, msgspec.Raw] | None) if old is not None else None
-    wanted = _MEMBERS.decode(USAGE_OPTIONS)
-    members["stream_options"] = msgspec.Raw(msgspec.json.encode((options or {}) | wanted))
-    return msgspec.json.encode(members)
+    return _with_options(body.raw)
+
+
+def _with_options(raw: bytes) -> bytes:
+    """``raw`` with usage asked for in the options that it has; every other byte stays, unless a key is there twice."""
+    members = _MEMBERS.decode(raw)
+    old = members["stream_options"]
+    told = msgspec.json.decode(old, type=dict[str, msgspec.Raw] | None) or {}
+    new = msgspec.json.encode(told | _MEMBERS.decode(USAGE_OPTIONS))
+    places = list(_OPTIONS_KEY.finditer(raw))
+    if len(places) == 1 and raw.startswith(bytes(old), places[0].end()):
+        return raw[: places[0].end()] + new + raw[places[0].end() + len(bytes(old)) :]
+    return msgspec.json.encode(members | {"stream_options": msgspec.Raw(new)})
 
 
 def parameters_of(body: Body) -> dict[str, Any]:
     """The sampling parameters, as plain values; empty where the body is not readable."""
-    if not body.readable:
-        return {}
-    members: dict[str, Any] = msgspec.json.decode(body.raw)
-    return {name: value for name, value in members.items() if name not in _NO_PARAMETERS}
+    return {name: value for name, value in _members(body).items() if name not in _NO_PARAMETERS}
 
 
 def prompt_of(body: Body) -> tuple[str | None, tuple[dict[str, Any], ...] | None]:
     """The prompt as text, or the chat's messages, for forecasts that read them; ``None`` for what there is not."""
-    if not body.readable:
-        return None, None
-    members: dict[str, Any] = msgspec.json.decode(body.raw)
+    members = _members(body)
     prompt, messages = members.get("prompt"), members.get("messages")
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         messages = None
     return (prompt if isinstance(prompt, str) else None), (None if messages is None else tuple(messages))
+
+
+def _members(body: Body) -> dict[str, Any]:
+    """All members as plain values; none where they cannot be had: reading skips what it does not need, faults included."""
+    if not body.readable:
+        return {}
+    found: dict[str, Any] = {}
+    try:
+        found = msgspec.json.decode(body.plain)
+    except UNREADABLE:
+        with suppress(*UNREADABLE):
+            found = msgspec.json.decode(legible(body.raw))
+    return found
 
 
 def _usage_wanted(options: object) -> tuple[bool, bool, bool]:
@@ -146,7 +175,17 @@ def _cap(fields: _Fields, chat: bool) -> int | None:
     return cap if 1 <= cap <= MAX_TOKENS else None
 
 
+def _priority(value: object) -> float:
+    """A number within what ``float`` holds; 0 for anything else."""
+    if not isinstance(value, int | float) or not abs(value) < 1e300:
+        return 0.0
+    return float(value)
+
+
 def _whole(value: object, otherwise: int) -> int:
+    """A positive whole number, however it is written (``3``, ``3.0``, ``3e0``)."""
+    if type(value) is float and math.isfinite(value) and value.is_integer():
+        value = int(value)
     return value if type(value) is int and value > 0 else otherwise
 
 

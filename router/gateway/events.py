@@ -10,6 +10,10 @@ import re
 
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE = re.compile(rb"\r\n|\n|\r")
+_WHOLE_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r|\Z)")
+_DATA = re.compile(rb"(?:\xef\xbb\xbf)?data(?::|(?=[\r\n]|\Z))")
+#: Ends of events that may lack their last LF yet: it would stand before the next event, and outlive one that is left out.
+_PERHAPS_CUT = (b"\r\n\r", b"\n\r")
 
 
 class EventSplitter:
@@ -36,6 +40,8 @@ class EventSplitter:
         self._parts, self._tail = [], b""
         events, start = [], 0
         for end in _BLANK_LINE.finditer(whole):
+            if end.end() == len(whole) and end.group() in _PERHAPS_CUT:
+                break
             events.append(whole[start : end.end()])
             start = end.end()
         self._keep(whole[start:])
@@ -62,3 +68,15 @@ def data_of(event: bytes) -> bytes:
         if name.removeprefix(b"\xef\xbb\xbf") == b"data":
             lines.append(value.removeprefix(b" "))
     return b"\n".join(lines)
+
+
+def masked(event: bytes) -> bytes:
+    """The event with all that is no data (names of fields, comments, other fields) as spaces: each sign stays where it is."""
+    return b"".join(map(_masked_line, _WHOLE_LINE.findall(event)))
+
+
+def _masked_line(line: bytes) -> bytes:
+    name = _DATA.match(line)
+    if name is None:
+        return b" " * len(line)
+    return b" " * name.end() + line[name.end() :]

@@ -6,6 +6,11 @@ from typing import Any
 
 import msgspec
 
+from endcast.router.gateway.events import masked
+from endcast.router.gateway.lenient import UNREADABLE, legible
+from endcast.types import MAX_TOKENS
+
+#: The data of the event that ends a stream.
 DONE = b"[DONE]"
 
 
@@ -31,6 +36,7 @@ class Choice(msgspec.Struct, gc=False):
     index: Any = 0
     text: Any = None
     delta: Delta | None = None
+    message: Delta | None = None  #: the whole answer, where it is not streamed
     finish_reason: Any = None
     stop_reason: Any = None
 
@@ -41,36 +47,54 @@ class Frame(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: msgspec.Raw = msgspec.Raw(b"null")
     error: Any = None
+    object: Any = None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the engine tells of an error: as a member, or as the whole chunk as older ones do."""
+        return self.error is not None or self.object == "error"
 
 
-class Whole(msgspec.Struct, gc=False):
-    """An answer that is not streamed."""
+class _Loose(msgspec.Struct, gc=False):
+    """A chunk some of whose choices are of no known shape."""
 
-    choices: list[Choice] | None = None
-    usage: Usage | None = None
+    choices: list[Any] | None = None
+    usage: msgspec.Raw = msgspec.Raw(b"null")
     error: Any = None
+    object: Any = None
 
 
 _FRAME = msgspec.json.Decoder(Frame)
+_LOOSE = msgspec.json.Decoder(_Loose)
 _USAGE = msgspec.json.Decoder(Usage | None)
-_WHOLE = msgspec.json.Decoder(Whole)
 _NULL = b"null"
 
 
 def read_frame(data: bytes) -> Frame | None:
-    """The chunk in an event's data; ``None`` where it is none that is known (passed on all the same)."""
+    """The chunk in an event's data, or the answer in a body; ``None`` where it is none that is known (passed on all the same)."""
     try:
         return _FRAME.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    except UNREADABLE:
+        return _read_odd(data)
 
 
-def read_whole(data: bytes) -> Whole | None:
-    """An answer's body; ``None`` where it is none that is known."""
+def _read_odd(data: bytes) -> Frame | None:
+    """What lenient readers take, and choices of unknown shape: those say nothing but their index and their end."""
     try:
-        return _WHOLE.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = _LOOSE.decode(legible(data))
+    except UNREADABLE:
         return None
+    choices = None if found.choices is None else [_choice(one) for one in found.choices]
+    return Frame(choices, found.usage, found.error, found.object)
+
+
+def _choice(told: Any) -> Choice:
+    try:
+        return msgspec.convert(told, Choice)
+    except msgspec.ValidationError:
+        if not isinstance(told, dict):
+            return Choice()
+        return Choice(told.get("index"), finish_reason=told.get("finish_reason"), stop_reason=told.get("stop_reason"))
 
 
 def usage_of(frame: Frame) -> Usage | None:
@@ -80,18 +104,20 @@ def usage_of(frame: Frame) -> Usage | None:
         return None
     try:
         return _USAGE.decode(raw)
-    except msgspec.DecodeError:
-        return None
+    except UNREADABLE:
+        return Usage() if raw.startswith(b"{") else None  # counts beyond any range: usage all the same
 
 
 def count(value: object) -> int | None:
-    """A token count, if ``value`` is one: a whole number from 0 on."""
-    return value if type(value) is int and value >= 0 else None
+    """A token count, if ``value`` is one: a whole number from 0 to ``MAX_TOKENS``, however written (``5``, ``5.0``)."""
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
 def text_of(choice: Choice) -> str:
-    """The text that a chunk adds, reasoning included; empty for none."""
-    delta = choice.delta
+    """The text that a chunk adds, or a whole answer has, reasoning included; empty for none."""
+    delta = choice.delta if choice.delta is not None else choice.message
     if delta is None:
         return choice.text if isinstance(choice.text, str) else ""
     content = delta.content
@@ -113,12 +139,15 @@ def without_usage(event: bytes, frame: Frame) -> bytes:
     member = b',"usage":' + raw + b"}"
     end = len(event) - 2
     if event.endswith(b"\n\n") and event[end - len(member) : end] == member:
-        return event[: end - len(member)] + b"}\n\n"  # the last member, as engines write it
-    start = event.find(b"{")
-    if start < 0:
-        return event
-    span = _member(event, start, b'"usage"')
-    return event if span is None else event[: span[0]] + event[span[1] :]
+        event = event[: end - len(member)] + b"}\n\n"  # the last member, as engines write it
+    while b'"usage"' in event:  # elsewhere, or a second time
+        text = masked(event)
+        start = text.find(b"{")
+        span = None if start < 0 else _member(text, start, b'"usage"')
+        if span is None:
+            break
+        event = event[: span[0]] + event[span[1] :]
+    return event
 
 
 def _member(text: bytes, start: int, name: bytes) -> tuple[int, int] | None:

@@ -33,7 +33,14 @@ def for_engine(
     """A client's headers as an engine gets them; the body has been decompressed. ``drop``: further names, lower case."""
     named = _named(headers)
     dropped = _NOT_UP | named | set(drop) if named or drop else _NOT_UP
-    kept = CIMultiDict([(name, value) for name, value in headers.items() if name.lower() not in dropped])
+    spelled: dict[str, str] = {}  # the HTTP client takes names in other letters for other names, the last of which wins
+    kept = CIMultiDict(
+        [
+            (spelled.setdefault(lower, name), value)
+            for name, value in headers.items()
+            if (lower := name.lower()) not in dropped
+        ]
+    )
     kept[REQUEST_ID] = request_id
     if rank is not None:
         kept[RANK] = str(rank)
