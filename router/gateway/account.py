@@ -56,6 +56,11 @@ class Account:
         self.done = False  #: ``[DONE]`` came
         self.failed = False  #: the engine told of an error
 
+    @property
+    def complete(self) -> bool:
+        """Whether nothing more is due: every answer has ended, or the engine has said that it is done or failed."""
+        return self.done or self.failed or len(self.ends) >= self._body.choices
+
     def feed(self, data: bytes) -> bytes:
         """The events that ``data`` completes, as the client gets them; what is incomplete is kept back.
 

@@ -15,6 +15,7 @@ from aiohttp import web
 from endcast.router.gateway.account import Account
 from endcast.router.gateway.answers import error_answer, error_frames
 from endcast.router.gateway.body import Body, asking_for_usage, parameters_of, prompt_of
+from endcast.router.gateway.coding import Read, coding_of, decoded, decoding, is_known
 from endcast.router.gateway.config import Worker
 from endcast.router.gateway.dispatch import NotServed
 from endcast.router.gateway.headers import for_client, for_engine
@@ -32,10 +33,16 @@ if TYPE_CHECKING:
 #: Answers that say that this worker cannot serve now; tried elsewhere.
 _UNAVAILABLE = frozenset((502, 503, 504))
 _EVENT_STREAM = "text/event-stream"
+#: How long a stream may stay open, and hold its slot, when all has been said.
+_AFTER_DONE_S = 1.0
 
 
 def _streams(response: aiohttp.ClientResponse) -> bool:
-    return response.headers.get("Content-Type", "").startswith(_EVENT_STREAM)
+    return response.headers.get("Content-Type", "").lower().startswith(_EVENT_STREAM) and is_known(_coding(response))
+
+
+def _coding(response: aiohttp.ClientResponse) -> str:
+    return coding_of(response.headers.get("Content-Encoding"))
 
 
 class _Empty(ConnectionError):
@@ -72,6 +79,7 @@ class Exchange:
         self._sent = asking_for_usage(body) if pool.config.usage_options else body.raw
         self._account: Account | None = None
         self._response: aiohttp.ClientResponse | None = None
+        self._read: Read
         self._writing = False
 
     async def run(self) -> web.StreamResponse:
@@ -179,7 +187,8 @@ class Exchange:
                 self._outcome.problem = f"the engine answered {response.status}"
                 gateway.failed(worker.url)
                 return None
-            data = await (response.content.readany() if _streams(response) else response.read())
+            self._read = decoding(response.content.readany, _coding(response) if _streams(response) else "")
+            data = await (self._read() if _streams(response) else response.read())
             if not data and response.status == 200:
                 raise _Empty("the engine answered with nothing")
         except UpstreamError as error:
@@ -209,7 +218,7 @@ class Exchange:
         outcome, account = self._outcome, self._account_for(ticket)
         outcome.status = response.status
         if response.status == 200:
-            account.whole(data)
+            account.whole(decoded(data, _coding(response)))
             outcome.ttft_s = self._clock() - self._began_s
             outcome.end = EndReason.ERROR if account.failed else account.ends.get(0, EndReason.ERROR)
         return web.Response(
@@ -224,7 +233,10 @@ class Exchange:
         outcome.status = response.status
         outcome.ttft_s = self._clock() - self._began_s
         watched.patience_s = self._gateway.config.limits.inter_chunk_timeout_s
-        out = web.StreamResponse(status=response.status, reason=response.reason, headers=for_client(response.headers))
+        headers = for_client(response.headers)
+        if _coding(response):
+            del headers["Content-Encoding"]
+        out = web.StreamResponse(status=response.status, reason=response.reason, headers=headers)
         problem = ""
         try:
             await _to_client(out.prepare(self._http))
@@ -237,9 +249,7 @@ class Exchange:
                 if self._http.transport is not None:
                     self._http.transport.abort()
                 raise _ClientLeft from None
-            problem = "inter_chunk_timeout"
-        if not problem and response.status == 200 and not account.done and len(account.ends) < self._body.choices:
-            problem = "stream_cut"
+            problem = "" if account.complete else "inter_chunk_timeout"
         outcome.problem = problem
         if problem:
             self._drop_response()
@@ -253,7 +263,8 @@ class Exchange:
         self, out: web.StreamResponse, account: Account, watched: Watched, response: aiohttp.ClientResponse, data: bytes
     ) -> str:
         """Pass events on as they come; what went wrong with the engine, if anything did."""
-        read, write, clock = response.content.readany, out.write, self._clock
+        read, write, clock = self._read, out.write, self._clock
+        broken = False
         while data:
             send = account.feed(data)
             if send:
@@ -264,11 +275,15 @@ class Exchange:
                     raise _ClientLeft from error
                 self._writing = False
             watched.alive_s = clock()
+            if account.done:
+                watched.patience_s = min(watched.patience_s, _AFTER_DONE_S)
             try:
                 data = await read()
             except UpstreamError:
-                return "stream_cut"
+                broken, data = True, b""
         rest = account.rest()
+        if not account.complete and (broken or response.status == 200):
+            return "stream_cut"  # half an event would swallow the one that tells of it
         if rest:
             await _to_client(write(rest))
         return ""
