@@ -19,11 +19,14 @@ from endcast.router.admission import ADMISSION_RULES, admission_rule
 from endcast.router.cluster import UNLIMITED
 from endcast.router.policies import POLICIES
 from endcast.router.policy import PolicySettings
+from endcast.router.simulation_settings import DEFAULT_ADMISSION
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Tokens = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1_000_000)]
 Text = Annotated[str, Meta(min_length=1)]
+#: What is best in docs/olp.md with forecasts, and in docs/routing.md without.
+_WITH_FORECASTS, _WITHOUT = "olp_br_h", "br_0"
 _HINT = "docs/deploying.md lists the keys of the file"
 
 
@@ -108,10 +111,10 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     context_limit: Tokens | None = None
     engine_key: Text | None = None  #: bearer key that engines want; clients' own is passed on unless given
     usage_options: bool = True  #: whether engines know ``stream_options``; without, events are counted for tokens
-    policy: str = "br_0"
+    policy: str = ""  #: unless given ``olp_br_h`` where there is a forecaster, else ``br_0``
     forecaster: Text | None = None  #: a bundle's folder, or ``cold_start``; for policies that use forecasts
     forecast_timeout_s: Seconds = 0.05
-    admission: str = "optimistic:0.02"
+    admission: str = DEFAULT_ADMISSION
     horizon: Annotated[int, Meta(ge=0, le=4096)] = 20
     discount: Annotated[float, Meta(gt=0, le=1)] = 0.95
     candidates: Count = 64
@@ -119,6 +122,9 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     soften: Annotated[float, Meta(ge=0, le=1)] = 0.0  #: share of the prior in every forecast
 
     def __post_init__(self) -> None:
+        if not self.policy:
+            chosen = _WITHOUT if self.forecaster is None else _WITH_FORECASTS
+            msgspec.structs.force_setattr(self, "policy", chosen)
         if self.policy not in POLICIES:
             raise ValueError(f"policy {self.policy!r:.60} is unknown; known: {', '.join(POLICIES)}")
         if self.admission.partition(":")[0] not in ADMISSION_RULES:

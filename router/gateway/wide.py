@@ -62,12 +62,13 @@ class Holds:
                 free[worker] -= need
                 kept.append(i)
             elif ticket.intake.width > 1 and not any(held is ticket for held in self._held.values()):
-                self._held[worker] = ticket
-                self._cluster.accept(worker, False)
+                self._held[worker] = ticket  # closed with the next round: what is kept above may still go there
         return Decisions(decisions.position[kept], decisions.worker[kept], decisions.refused)
 
     def ready(self) -> Iterator[Decisions]:
-        """Placements of wide requests whose held worker has room for them by now, one by one."""
+        """Placements of wide requests whose held worker has room for them by now, one by one; begins a round."""
+        for worker in self._held:
+            self._cluster.accept(worker, False)
         for worker, ticket in list(self._held.items()):
             slots, capacity = self._cluster.slots, int(self._cluster.capacity[worker])
             active, size = int(slots.active[worker]), int(slots.sizes[worker])

@@ -18,9 +18,15 @@ def test_a_small_file_gets_the_defaults() -> None:
     config = parse_config(LEAST)
     (pool,) = config.pools
     assert (config.listen.port, config.limits.retries, pool.slots, pool.policy) == (8000, 2, 64, "br_0")
-    assert pool.policy_settings().max_overtakes == 4 * 64
+    assert pool.admission == "headroom" and pool.policy_settings().max_overtakes == 4 * 64
     (worker,) = workers_of(pool)
     assert (worker.name, worker.rank, worker.kv_capacity) == ("http://a:1", None, UNLIMITED)
+
+
+def test_with_a_forecaster_the_policy_uses_it_unless_another_is_given() -> None:
+    told = 'forecaster = "cold_start"\n'
+    assert parse_config(LEAST + told).pools[0].policy == "olp_br_h"
+    assert parse_config(LEAST + told + 'policy = "least_kv"\n').pools[0].policy == "least_kv"
 
 
 def test_ranks_are_workers_of_their_own() -> None:

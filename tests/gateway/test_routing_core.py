@@ -116,6 +116,14 @@ def test_answers_of_one_request_take_slots_of_one_worker() -> None:
     assert core.active()[wide.worker] == 0 and core.load()[wide.worker] == 0
 
 
+def test_a_worker_held_for_a_wide_request_still_takes_what_the_same_round_placed_there() -> None:
+    core = make_core(workers=1, slots=2)
+    narrow, wide = opened(core, 10) + opened(core, 10, width=2)
+    assert core.decide(0.0) == [narrow] and core.failed_rounds == 0
+    core.on_end(narrow)
+    assert core.decide(0.1) == [wide]
+
+
 def test_a_wide_request_gets_its_slots_though_narrow_ones_keep_coming() -> None:
     core = make_core(workers=2, slots=2)
     running = opened(core, 10, 10, 10, 10)
