@@ -26,6 +26,9 @@ discounted load; then the best request for it among the N oldest waiting ones. E
 anything that fits is waiting. After a placement only that worker's window, M and the margins change, and they are
 updated in O(H).
 
+*Prefix caches*: a placement may pay a toll for what it loses in them (``endcast.router.prefix_loss``), which is taken off F_H.
+A request that would pay one on the worker chosen goes where F_H less its toll is best.
+
 *Bounded overtaking*: choosing by fit alone could pass over a request for ever. A request that ``max_overtakes`` later
 arrivals have passed is placed next. The oldest waiting request is always among the most overtaken, so it alone has to
 be looked at. Where KV memory binds, it may fit nowhere; then the worker with the most room is kept for it.
@@ -100,18 +103,38 @@ def choose_candidate(
     workers: int,
     gate: Gate,
     g: int,
+    toll: FloatArray,
 ) -> int:
     """Index into ``candidate``, oldest first, of the best F_H that fits worker g, ties to the older; −1 if none fits.
 
-    ``gain[j]`` is the discounted load Σ γ^h d(h) of the j-th oldest request; F_H is that less G times its overflow.
+    ``gain[j]`` is the discounted load Σ γ^h d(h) of the j-th oldest request; F_H is that less G times its overflow, and
+    less its ``toll`` (n, G) on g, if there are tolls.
     """
     best, best_score = -1, 0.0
     for i in range(candidate.shape[0]):
         j = candidate[i]
         if fits(gate, g, j):
             score = gain[j] - workers * discounted_overflow(waiting_load[waiting_row[j]], margin, weight)
+            if toll.shape[0] > 0:
+                score -= toll[j, g]
             if best < 0 or score > best_score:
                 best, best_score = i, score
+    return best
+
+
+@njit(cache=True)
+def worker_by_toll(
+    j: int, added: Float32Array, load: FloatArray, heaviest: FloatArray, free: IntArray, open_: BoolArray,
+    weight: FloatArray, gate: Gate, g: int, toll: FloatArray,
+) -> int:  # fmt: skip
+    """The worker where the j-th oldest request has the best F_H less its toll, ties to ``g``: F_H differs by overflow alone."""
+    best, least = g, np.inf
+    for w in range(load.shape[0]):
+        if w != g and (not open_[w] or free[w] == 0 or not fits(gate, w, j)):
+            continue
+        cost = load.shape[0] * discounted_overflow(added, heaviest - load[w], weight) + toll[j, w]
+        if cost < least or (cost == least and w == g):
+            best, least = w, cost
     return best
 
 
@@ -166,12 +189,14 @@ def balance_route(
     weight: FloatArray,
     candidates: int,
     max_overtakes: int,
+    toll: FloatArray,
 ) -> tuple[IntArray, IntArray]:
     """Fill free slots: waiting positions and workers, in the order placed. No argument but the gate is changed.
 
     ``load`` (G, H+1) expected loads; row ``waiting_row[i]`` of ``waiting_load`` (rows, H+1) is the expected load of the
     i-th oldest of n waiting requests; ``free`` (G,) slots; ``gate`` says who has KV room; ``key`` (G,) breaks ties between
-    workers; ``weight`` (H+1,) is γ^h.
+    workers; ``weight`` (H+1,) is γ^h. ``toll`` (m, G) is what the m oldest lose on each worker, as many as ``candidates`` and
+    free slots together or all, in tokens of F_H; (0, G) where there is none.
     """
     workers, waiting, steps = load.shape[0], waiting_row.shape[0], weight.shape[0]
     load, free, open_ = load.copy(), free.copy(), accepting.copy()
@@ -191,12 +216,14 @@ def balance_route(
         index, oldest = 0, candidate[0]
         if overtaken[oldest] < max_overtakes or not fits(gate, g, oldest):
             index = choose_candidate(
-                candidate[:count], gain, waiting_load, waiting_row, margin, weight, workers, gate, g
+                candidate[:count], gain, waiting_load, waiting_row, margin, weight, workers, gate, g, toll
             )
         if index < 0:
             open_[g] = False
         else:
             j = candidate[index]
+            if toll.shape[0] > 0 and toll[j, g] > 0.0:
+                g = worker_by_toll(j, waiting_load[waiting_row[j]], load, heaviest, free, open_, weight, gate, g, toll)
             position[placed], worker[placed] = j, g
             discounted[g] = place_on(load, heaviest, g, waiting_load[waiting_row[j]], weight)
             free[g] -= 1

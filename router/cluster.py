@@ -124,9 +124,8 @@ class ClusterState:
             if forecasts is None or len(forecasts) != len(request):
                 raise InputError("forecasts", "the policy needs one for each request that arrives")
             entries[ROW] = self.book.add(forecasts, prompt)
-        if self.prefixes is not None:
-            none = np.zeros(0, dtype=np.int64)
-            self.prefixes.arrive(request, prefix_blocks or [none] * len(request))
+        if self.prefixes is not None and prefix_blocks is not None:
+            self.prefixes.arrive(request, prefix_blocks)
         (self.pool.prepend if front else self.pool.append)(entries, arrival_s, 1.0 if weight is None else weight)
         if len(request):
             self.latest_s = max(self.latest_s, float(arrival_s[-1]))
@@ -260,25 +259,21 @@ class ClusterState:
     def view(self, now_s: float | None = None) -> ClusterView:
         """The cluster as it is now, at ``now_s`` seconds on the clock of arrivals (the latest one's if not given)."""
         gate = self._measure()
-        pool, blocks, match = self.pool, None, None
-        waiting = pool.field(REQUEST)
-        if self.prefixes is not None:
-            blocks, match = self.prefixes.match(waiting)
+        pool = self.pool
         return ClusterView(
             **self._workers_view,
             gate=gate,
             now_s=self.latest_s if now_s is None else now_s,
             steps=self.steps,
             dispatched=self.dispatched,
-            waiting=waiting,
+            waiting=pool.field(REQUEST),
             waiting_prompt=pool.field(PROMPT),
             waiting_arrival_s=pool.arrival_s,
             waiting_overtaken=pool.field(OVERTAKEN),
             waiting_supposed=pool.field(SUPPOSED),
             waiting_tenant=pool.field(TENANT),
             waiting_weight=pool.weight,
-            waiting_prefix_blocks=blocks,
-            prefix_match=match,
+            prefixes=self.prefixes if self.prefixes is not None and self.prefixes.told else None,
             forecast=None if self.book is None else self.book.view(pool.field(ROW)),
         )
 

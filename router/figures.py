@@ -61,6 +61,9 @@ class Figures:
     requeued: float = 0.0  #: how often a request went back because its worker was lost
     recomputed_tokens: float = 0.0  #: prefilled anew, after either
     rejected: float
+    prefix_hit_share: float = (
+        0.0  #: of the prompt tokens, those that the worker had seen; 0 where the log has no blocks
+    )
     decision_ms: DecisionTime
 
 
@@ -87,6 +90,7 @@ def figures(record: RunRecord, *, kv_per_slot: float) -> Figures:
         requeued=float(record.requeued.sum()),
         recomputed_tokens=float(record.recomputed_tokens),
         rejected=float(record.rejected),
+        prefix_hit_share=float(record.prefix_hits / max(int(record.prompt.sum()), 1)),
         decision_ms=DecisionTime(p50=float(p50), p99=float(p99)),
     )
 

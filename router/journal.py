@@ -9,6 +9,7 @@ import numpy as np
 from endcast.router.entries import NOTHING
 from endcast.router.policy import BoolArray
 from endcast.router.prefill import Prefilled
+from endcast.router.prefix import hit_tokens
 from endcast.router.record import SUMS, RunRecord
 from endcast.survival import FloatArray, IntArray
 
@@ -67,4 +68,12 @@ class Journal:
             preempted=self.preempted[served],
             requeued=self.requeued[served],
             recomputed_tokens=self.recomputed_tokens,
+            prefix_hits=self._prefix_hits(staged),
         )
+
+    def _prefix_hits(self, staged: Prefilled) -> int:
+        load = staged.workload
+        if not load.prefix_blocks:
+            return 0
+        workers = int(self.worker.max()) + 1
+        return hit_tokens(self.worker, self.admission_step, load.prompt, load.prefix_blocks, workers)

@@ -17,6 +17,9 @@ the N oldest requests that fit, the one after which Φ is least. What one worker
 placed in the same round are exchanged between workers as long as that lowers Φ. A request that ``max_overtakes`` later
 arrivals have passed is placed next, on the worker where it raises Φ least.
 
+*Prefix caches*: what a placement loses in them (``endcast.router.prefix_loss``) is a toll beside Φ, at every stage. A request
+that would pay one on the worker chosen goes where Φ and its toll are least.
+
 Workers may differ: with loads and requests in KV tokens over a worker's speed, what is levelled is the time that each
 needs for a step.
 """
@@ -101,14 +104,17 @@ def excess_over_level(
 @njit(cache=True)
 def choose_levelling(
     candidate: IntArray, waiting_load: Float32Array, excess: FloatArray, scale: float,
-    weight: FloatArray, gate: Gate, g: int,
+    weight: FloatArray, gate: Gate, g: int, toll: FloatArray,
 ) -> int:  # fmt: skip
-    """Index into ``candidate``, oldest first, of what fits worker g and leaves the least deviation; −1 if nothing fits."""
+    """Index into ``candidate``, oldest first, of what fits worker g and leaves the least deviation and ``toll``; −1 if
+    nothing fits."""
     best, least = -1, np.inf
     for i in range(candidate.shape[0]):
         j = candidate[i]
         if fits(gate, g, j):
             cost = deviation(excess, waiting_load[j], scale, weight)
+            if toll.shape[0] > 0:
+                cost += toll[j, g]
             if cost < least:
                 best, least = i, cost
     return best
@@ -117,16 +123,43 @@ def choose_levelling(
 @njit(cache=True)
 def worker_for(
     j: int, added: Float32Array, excess: FloatArray, free: IntArray, open_: BoolArray, speed: FloatArray,
-    key: FloatArray, weight: FloatArray, gate: Gate,
+    key: FloatArray, weight: FloatArray, gate: Gate, toll: FloatArray,
 ) -> int:  # fmt: skip
-    """The open worker with a free slot and room on which the j-th oldest request raises Φ least; −1 if it fits none."""
+    """The open worker with a free slot and room on which the j-th oldest request raises Φ, and its ``toll``, least; −1 if
+    it fits none."""
     best, least = -1, np.inf
     for g in range(excess.shape[0]):
         if not open_[g] or free[g] == 0 or not fits(gate, g, j):
             continue
         rise = deviation(excess[g], added, 1.0 / speed[g], weight) - deviation(excess[g], added, 0.0, weight)
+        if toll.shape[0] > 0:
+            rise += toll[j, g]
         if rise < least or (rise == least and key[g] < key[best]):
             best, least = g, rise
+    return best
+
+
+@njit(cache=True)
+def worker_by_toll(
+    j: int, added: Float32Array, mean: FloatArray, excess: FloatArray, free: IntArray, open_: BoolArray,
+    speed: FloatArray, weight: FloatArray, gate: Gate, g: int, others: int, toll: FloatArray,
+) -> int:  # fmt: skip
+    """The worker where the j-th oldest request leaves the least Φ and toll, ties to ``g``, which it fits.
+
+    ``others`` still wait, of ``mean`` (H+1,) load: each other free slot has its share of them, and so would this one.
+    """
+    best, least, slots = g, np.inf, 0
+    for w in range(excess.shape[0]):
+        slots += free[w] if open_[w] else 0
+    share = min(1.0, others / max(slots - 1, 1)) * mean
+    for w in range(excess.shape[0]):
+        if w != g and (not open_[w] or free[w] == 0 or not fits(gate, w, j)):
+            continue
+        scale = 1.0 / speed[w]
+        filled = excess[w] + (free[w] - 1) * scale * share
+        rise = deviation(filled, added, scale, weight) - deviation(filled + scale * share, added, 0.0, weight)
+        if rise + toll[j, w] < least or (rise + toll[j, w] == least and w == g):
+            best, least = w, rise + toll[j, w]
     return best
 
 
@@ -148,9 +181,10 @@ def _exchanged(
 @njit(cache=True)
 def exchange(
     position: IntArray, worker: IntArray, waiting_load: Float32Array, excess: FloatArray,
-    speed: FloatArray, weight: FloatArray, gate: Gate,
+    speed: FloatArray, weight: FloatArray, gate: Gate, toll: FloatArray,
 ) -> int:  # fmt: skip
-    """Swap requests placed (k,) on different workers while that lowers Φ; how many swaps. Changes ``position``, ``excess``.
+    """Swap requests placed (k,) on different workers while that lowers Φ and ``toll``; how many swaps. Changes ``position``,
+    ``excess``.
 
     Where KV memory is bounded each must fit its new worker beside all that was placed there, the other one too.
     """
@@ -165,6 +199,9 @@ def exchange(
                 gives, takes = waiting_load[position[p]], waiting_load[position[q]]
                 now = _exchanged(excess[a], excess[b], gives, gives, to_a, to_b, weight)
                 then = _exchanged(excess[a], excess[b], takes, gives, to_a, to_b, weight)
+                if toll.shape[0] > 0:
+                    now += toll[position[p], a] + toll[position[q], b]
+                    then += toll[position[q], a] + toll[position[p], b]
                 if then < now * (1.0 - _LEAST_GAIN) and fits(gate, a, position[q]) and fits(gate, b, position[p]):
                     take(gate, a, position[q])
                     take(gate, b, position[p])
@@ -192,18 +229,20 @@ def mean_of_oldest(waiting_load: Float32Array, count: int) -> FloatArray:
 def levelling(
     load: FloatArray, waiting_load: Float32Array, waiting_overtaken: IntArray, free: IntArray,
     gate: Gate, accepting: BoolArray, speed: FloatArray, key: FloatArray, weight: FloatArray, candidates: int,
-    max_overtakes: int,
+    max_overtakes: int, lost: FloatArray,
 ) -> tuple[IntArray, IntArray]:  # fmt: skip
     """Fill free slots: waiting positions and workers, in the order placed. No argument but the gate is changed.
 
     ``waiting_load`` (n, H+1) of the n oldest waiting requests, at least as many as ``candidates`` and free slots
     together, or all; ``speed`` (G,) > 0 of the workers; the others as ``endcast.router.balance_route.balance_route``
-    has them.
+    has them. ``lost`` (n, G) is what each loses on each worker, in KV tokens of deviation a mean request's load away from the
+    level, where Φ rises by 2·d̄ a token; (0, G) where nothing is lost.
     """
     waiting, free, open_, overtaken = waiting_load.shape[0], free.copy(), accepting.copy(), waiting_overtaken.copy()
     candidate, position, worker, placed = np.arange(min(candidates, waiting)), np.arange(waiting), np.arange(waiting), 0
     count = upcoming = candidate.shape[0]
     mean = mean_of_oldest(waiting_load, count)
+    toll = lost * (2.0 * discounted_load(mean, weight))
     excess = excess_over_level(load, mean, free, accepting, speed, waiting)
     discounted = discounted_loads(excess, weight)
     if gate.bounded and waiting > 0 and overtaken[0] >= max_overtakes:
@@ -215,13 +254,17 @@ def levelling(
         index, due, oldest = 0, -1, candidate[0]
         if overtaken[oldest] >= max_overtakes:
             added = waiting_load[oldest]
-            due = worker_for(oldest, added, excess, free, open_, speed, key, weight, gate)
+            due = worker_for(oldest, added, excess, free, open_, speed, key, weight, gate, toll)
         if due >= 0:
             g = due
         else:  # the worker's other free slots will get the mean
             filled = excess[g] + (free[g] - 1) / speed[g] * mean
             among, scale = candidate[:count], 1.0 / speed[g]
-            index = choose_levelling(among, waiting_load, filled, scale, weight, gate, g)
+            index = choose_levelling(among, waiting_load, filled, scale, weight, gate, g, toll)
+            if toll.shape[0] > 0 and index >= 0 and toll[among[index], g] > 0.0:
+                j = among[index]
+                others = waiting - placed - 1
+                g = worker_by_toll(j, waiting_load[j], mean, excess, free, open_, speed, weight, gate, g, others, toll)
         if index < 0:
             open_[g] = False
         else:
@@ -233,5 +276,5 @@ def levelling(
             count, placed = count - 1, placed + 1
         g = choose_worker(discounted, free, open_, key)
     last = min(placed, _EXCHANGED)
-    exchange(position[:last], worker[:last], waiting_load, excess, speed, weight, gate)
+    exchange(position[:last], worker[:last], waiting_load, excess, speed, weight, gate, toll)
     return position[:placed].copy(), worker[:placed].copy()

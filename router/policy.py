@@ -20,6 +20,9 @@ from endcast.survival import Float32Array, FloatArray, IntArray
 
 BoolArray = npt.NDArray[np.bool_]
 
+#: Chosen on the first 4,000 requests of the Mooncake log (docs/routing.md).
+DEFAULT_PREFIX_WEIGHT = 3.0
+
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
 
 
@@ -29,6 +32,7 @@ class PolicySettings:
 
     ``horizon`` H in decode steps, ≥ 0; ``discount`` γ a step, in (0, 1]; ``candidates`` how many of the oldest waiting
     requests are considered for a slot, ≥ 1; ``max_overtakes`` how many later arrivals may pass a waiting request, ≥ 0;
+    ``prefix_weight`` KV tokens of balance that a prompt token counts which another worker's prefix cache would save, ≥ 0;
     ``olp`` the rewards and prices of policies that have them.
     """
 
@@ -36,6 +40,7 @@ class PolicySettings:
     discount: float = 0.95
     candidates: int = 64
     max_overtakes: int = 1024
+    prefix_weight: float = DEFAULT_PREFIX_WEIGHT
     olp: OlpSettings = field(default_factory=OlpSettings)
 
     def __post_init__(self) -> None:
@@ -43,6 +48,8 @@ class PolicySettings:
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise InputError(name, f"must be a whole number from {least} on, not {value!r:.60}")
+        if not 0.0 <= self.prefix_weight < float("inf"):
+            raise InputError("prefix_weight", f"must be a finite number from 0 on, not {self.prefix_weight!r:.60}")
         if not 0.0 < self.discount <= 1.0:
             raise InputError("discount", f"must lie in (0, 1], not {self.discount!r:.60}")
 
@@ -59,6 +66,13 @@ class Outlook(Protocol):
         Column i is the i-th step from now, the one that is about to begin being 0; a request that has generated e
         tokens holds s + e + i + 1 in it.
         """
+
+
+class Prefixes(Protocol):
+    """Which worker has seen what of the requests that wait: worked out when asked for."""
+
+    def match(self, request: IntArray) -> tuple[IntArray, IntArray]:
+        """For waiting requests (n,): their leading blocks (n,), and how many of these each worker has seen (n, G)."""
 
 
 class ForecastView(msgspec.Struct, frozen=True, gc=False):
@@ -106,8 +120,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     waiting_supposed: IntArray  #: (n,) output tokens supposed of each, from its flags
     waiting_tenant: IntArray  #: (n,) the caller's number for each one's tenant; −1 where that is unknown
     waiting_weight: FloatArray  #: (n,) priority of each: what it counts beside others, > 0
-    waiting_prefix_blocks: IntArray | None = None  #: (n,) leading blocks told, for policies that need prefixes
-    prefix_match: IntArray | None = None  #: (n, G) of these, leading blocks that a worker has seen
+    prefixes: Prefixes | None = None  #: for policies that need prefixes, once any request has told its blocks
     forecast: ForecastView | None = None  #: for policies that need forecasts
 
 
@@ -133,7 +146,7 @@ class Policy(Protocol):
 
     @property
     def needs_prefix(self) -> bool:
-        """Whether the view must carry ``prefix_match``."""
+        """Whether the view must carry ``prefixes``."""
 
     @property
     def immediate_dispatch(self) -> bool:

@@ -41,3 +41,4 @@ class RunRecord:
     preempted: IntArray
     requeued: IntArray
     recomputed_tokens: int  #: prefilled anew when requests that had been thrown out or lost went on
+    prefix_hits: int = 0  #: prompt tokens that the worker had seen at the head of requests started there before

@@ -7,19 +7,20 @@ import numpy as np
 from endcast.router.balance_route import balance_route
 from endcast.router.entries import read_only
 from endcast.router.policy import ClusterView, Decisions, PolicySettings
+from endcast.router.prefix_loss import prefix_loss
 
 
 class BrZero:
     """BalanceRoute with H = 0, over the N oldest waiting requests, with bounded overtaking."""
 
     needs_forecast = False
-    needs_prefix = False
     immediate_dispatch = False
     horizon = 0
 
     def __init__(self, settings: PolicySettings) -> None:
-        """Reads ``candidates`` and ``max_overtakes``."""
+        """Reads ``candidates``, ``max_overtakes`` and ``prefix_weight``."""
         self._settings = settings
+        self.needs_prefix = settings.prefix_weight > 0.0
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decisions:
         """Fill every free slot while anything that fits waits."""
@@ -36,5 +37,6 @@ class BrZero:
             np.ones(1),
             self._settings.candidates,
             self._settings.max_overtakes,
+            prefix_loss(view, self._settings),
         )
         return Decisions(position, worker)

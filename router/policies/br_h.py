@@ -7,6 +7,7 @@ import numpy as np
 from endcast.router.balance_route import discounts
 from endcast.router.levelling import FORECAST_SHARE, levelling, soften_windows
 from endcast.router.policy import ClusterView, Decisions, PolicySettings
+from endcast.router.prefix_loss import prefix_loss
 from endcast.router.skill import WindowSkill
 
 
@@ -14,12 +15,12 @@ class BrH:
     """Levelling over a discounted window, among the N oldest waiting requests, with bounded overtaking."""
 
     needs_forecast = True
-    needs_prefix = False
     immediate_dispatch = False
 
     def __init__(self, settings: PolicySettings) -> None:
-        """Reads ``horizon``, ``discount``, ``candidates`` and ``max_overtakes``."""
+        """Reads ``horizon``, ``discount``, ``candidates``, ``max_overtakes`` and ``prefix_weight``."""
         self.horizon = settings.horizon
+        self.needs_prefix = settings.prefix_weight > 0.0
         self._settings = settings
         self._weight = discounts(settings.horizon, settings.discount)
         self._skill = WindowSkill(settings.horizon)
@@ -53,5 +54,6 @@ class BrH:
             self._weight,
             self._settings.candidates,
             self._settings.max_overtakes,
+            prefix_loss(view, self._settings),
         )
         return Decisions(position, worker)

@@ -36,5 +36,6 @@ class BrHPublished:
             self._weight,
             self._settings.candidates,
             self._settings.max_overtakes,
+            np.zeros((0, len(view.load))),
         )
         return Decisions(position, worker)

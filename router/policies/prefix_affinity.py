@@ -27,14 +27,15 @@ class PrefixAffinity(ImmediateDispatch):
 
     def choose(self, view: ClusterView, rng: np.random.Generator) -> IntArray:
         """(n,), the worker for each waiting request."""
-        assert view.prefix_match is not None
-        assert view.waiting_prefix_blocks is not None
         waiting = len(view.waiting)
+        blocks, match = np.zeros(waiting, dtype=np.int64), np.zeros((waiting, len(view.load)), dtype=np.int64)
+        if view.prefixes is not None:
+            blocks, match = view.prefixes.match(view.waiting)
         keys = rng.random((waiting, len(view.load)))
         requests = (view.active + view.queued).astype(np.float64)
         workers = np.empty(waiting, dtype=np.int64)
         for i in range(waiting):
-            allowed = _worth_it(requests, view.prefix_match[i], int(view.waiting_prefix_blocks[i]), view.accepting)
+            allowed = _worth_it(requests, match[i], int(blocks[i]), view.accepting)
             workers[i] = least(requests, keys[i], allowed)
             requests[workers[i]] += 1
         return workers

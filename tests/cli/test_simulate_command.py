@@ -52,6 +52,7 @@ SHAPE: dict[str, set[str] | None] = {
     "prefill_s": TIMES,
     "recomputed_tokens": None,
     "rejected": None,
+    "prefix_hit_share": None,
     "decision_ms": {"p50", "p99"},
 }
 SETTINGS = {

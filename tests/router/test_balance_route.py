@@ -130,5 +130,6 @@ def test_two_stages_are_those_of_the_paper(case: dict[str, object]) -> None:
     accepting = read_only(np.array(case["accepting"], dtype=np.bool_))
     settings_ = (case["key"], case["weight"], case["candidates"], case["max_overtakes"])
     gate = gate_of(case["prompt"], case["room"])  # type: ignore[arg-type]
-    position, worker = balance_route(*map(read_only, shown), gate, accepting, *settings_)
+    no_toll = np.zeros((0, len(accepting)))
+    position, worker = balance_route(*map(read_only, shown), gate, accepting, *settings_, no_toll)
     assert list(zip(position.tolist(), worker.tolist(), strict=True)) == slow

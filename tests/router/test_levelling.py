@@ -90,7 +90,8 @@ def gate_of(prompt: IntArray, room: IntArray) -> Gate:
 def run_kernel(c: dict[str, object], gate: Gate) -> list[tuple[int, int]]:
     names = ("load", "waiting_load", "overtaken", "free")
     arrays = (*(c[n] for n in names), gate, *(c[n] for n in ("accepting", "speed", "key", "weight")))
-    position, worker = levelling(*arrays, c["candidates"], c["max_overtakes"])
+    nothing_lost = np.zeros((0, len(c["speed"])))  # type: ignore[arg-type]
+    position, worker = levelling(*arrays, c["candidates"], c["max_overtakes"], c.get("lost", nothing_lost))
     return list(zip(position.tolist(), worker.tolist(), strict=True))
 
 
@@ -167,7 +168,7 @@ def test_an_exchange_by_hand() -> None:
     """The large one lifts the worker that lacks more."""
     position, worker = np.array([0, 1]), np.array([0, 1])
     waiting, excess = np.array([[90.0], [10.0]], dtype=np.float32), np.array([[60.0], [-80.0]])
-    assert exchange(position, worker, waiting, excess, np.ones(2), np.ones(1), OPEN) == 1
+    assert exchange(position, worker, waiting, excess, np.ones(2), np.ones(1), OPEN, np.zeros((0, 2))) == 1
     assert position.tolist() == [1, 0]
     assert excess[:, 0].tolist() == [-20.0, 0.0]
 
@@ -177,7 +178,18 @@ def test_a_faster_worker_gets_more() -> None:
     speed, yes = np.array([1.0, 2.0]), np.ones(2, dtype=np.bool_)
     free, none = np.array([30, 30]), np.zeros(30, dtype=np.int64)
     _, worker = levelling(
-        np.zeros((2, 1)), waiting, none, free, OPEN, yes, speed, np.array([0.2, 0.1]), np.ones(1), 64, 99
+        np.zeros((2, 1)),
+        waiting,
+        none,
+        free,
+        OPEN,
+        yes,
+        speed,
+        np.array([0.2, 0.1]),
+        np.ones(1),
+        64,
+        99,
+        np.zeros((0, 2)),
     )
     assert np.bincount(worker).tolist() == [10, 20]
 

@@ -69,7 +69,7 @@ class Watching:
         for name, before in arrays.items():
             np.testing.assert_array_equal(getattr(view, name), before)
         assert (view.forecast is not None) == self.inner.needs_forecast
-        assert (view.prefix_match is not None) == self.inner.needs_prefix
+        assert view.prefixes is None or self.inner.needs_prefix
         assert decided.position.shape == decided.worker.shape
         if self.inner.immediate_dispatch:
             assert sorted(decided.position) == list(range(len(view.waiting)))
@@ -195,6 +195,9 @@ def test_an_unknown_policy_lists_the_known() -> None:
         {"discount": 0.0},
         {"discount": 1.1},
         {"discount": float("nan")},
+        {"prefix_weight": -0.1},
+        {"prefix_weight": float("inf")},
+        {"prefix_weight": float("nan")},
     ],
 )
 def test_settings_out_of_bounds_are_named(wrong: dict[str, float]) -> None:

@@ -199,7 +199,8 @@ def test_requests_without_lengths_are_left_out_and_counted() -> None:
 
 FIGURES = {
     "throughput", "efficiency", "imbalance", "kv_per_slot", "overtakings_max", "backlog", "e2e_s", "wait_s", "ttft_s",
-    "tpot_s", "preemptions", "preempted_share", "requeued", "prefill_s", "recomputed_tokens", "rejected", "decision_ms",
+    "tpot_s", "preemptions", "preempted_share", "requeued", "prefill_s", "recomputed_tokens", "rejected",
+    "prefix_hit_share", "decision_ms",
 }  # fmt: skip
 
 

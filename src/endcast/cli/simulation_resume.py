@@ -14,7 +14,7 @@ from endcast.errors import InputError
 from endcast.router.record import RunRecord
 
 #: Fields of a record that are single numbers.
-_NUMBERS = ("steps", "rejected", "recomputed_tokens")
+_NUMBERS = ("steps", "rejected", "recomputed_tokens", "prefix_hits")
 
 
 class RunFolder:
