@@ -7,7 +7,7 @@ waits. The books are the simulator's ``ClusterState``; policies are those of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,9 +21,12 @@ from endcast.router.gateway.forecasting import Desk
 from endcast.router.gateway.tickets import NOWHERE, Intake, Phase, Ticket
 from endcast.router.gateway.wide import Holds
 from endcast.router.policies import POLICIES
-from endcast.router.policy import Decisions
+from endcast.router.policy import ClusterView, Decisions, Policy
 from endcast.survival import IntArray, SurvivalBatch
 from endcast.types import EndReason
+
+#: Gets the view, the decisions, the policy that made them, and its name with why it was that one.
+Witness = Callable[[ClusterView, Decisions, Policy, str], None]
 
 
 def needs_forecasts(pool: Pool) -> bool:
@@ -67,6 +70,7 @@ class RoutingCore:
         self.rounds = 0
         self.failed_rounds = 0  #: rounds whose policy made impossible decisions; they ran as BR-0
         self.problem = ""  #: what was wrong with the last of them
+        self.witness: Witness | None = None  #: told of each round's decisions before they are carried out
 
     @property
     def reads(self) -> bool:
@@ -184,13 +188,17 @@ class RoutingCore:
             self.late_forecasts += 1
         view = self.cluster.view(now_s)
         try:
-            return placed + self._apply(self._fitting(policy.decide(view, self._rng)), name, now_s)
+            return placed + self._carry_out(policy, name, view, now_s)
         except SimulationError as error:  # nothing was changed by it
             self.failed_rounds += 1
             self.problem = str(error)
-            return placed + self._apply(
-                self._fitting(self.fallback.decide(view, self._rng)), "br_0: policy failed", now_s
-            )
+            return placed + self._carry_out(self.fallback, "br_0: policy failed", view, now_s)
+
+    def _carry_out(self, policy: Policy, name: str, view: ClusterView, now_s: float) -> list[Ticket]:
+        decisions = self._fitting(policy.decide(view, self._rng))
+        if self.witness is not None:
+            self.witness(view, decisions, policy, name)
+        return self._apply(decisions, name, now_s)
 
     def load(self) -> IntArray:
         """(G,) KV tokens on each worker, all events so far included."""

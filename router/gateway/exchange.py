@@ -294,6 +294,7 @@ class Exchange:
         account, outcome, pool = self._account, self._outcome, self._pool
         tokens = answer_tokens(account, self._body.choices)
         pool.dispatcher.leave(ticket, outcome.end, tokens[0])
+        pool.calibration.ended(ticket.expected, tokens[0], outcome.end)
         if account is not None and account.prompt_tokens is not None and not self._body.exact_prompt:
             pool.prompt_sizes.learn(self._body.estimated_prompt, account.prompt_tokens)
         self._gateway.metrics.finished(pool, outcome, sum(tokens))

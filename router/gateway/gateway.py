@@ -18,6 +18,7 @@ from endcast.router.gateway.config import Config
 from endcast.router.gateway.dispatch import NotServed
 from endcast.router.gateway.exchange import Exchange
 from endcast.router.gateway.health import HealthKeeper
+from endcast.router.gateway.live import show_figures, show_page
 from endcast.router.gateway.metrics import Metrics
 from endcast.router.gateway.passing import list_models, pass_on
 from endcast.router.gateway.pools import Forecasts, PoolAtWork
@@ -58,6 +59,8 @@ class Gateway:
             ("GET", "/health"): self._alive,
             ("GET", "/ready"): self._ready,
             ("GET", "/metrics"): self._show_metrics,
+            ("GET", "/"): self._show_page,
+            ("GET", "/live"): self._show_live,
         }
 
     async def __aenter__(self) -> Self:
@@ -148,6 +151,16 @@ class Gateway:
 
     async def _show_metrics(self, http: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=self.metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    async def _show_page(self, http: web.BaseRequest) -> web.StreamResponse:
+        return show_page()
+
+    async def _show_live(self, http: web.BaseRequest) -> web.StreamResponse:
+        try:
+            self._tenant(http)
+        except NotServed as refusal:
+            return error_answer(refusal.status, refusal.code, refusal.message)
+        return show_figures(self)
 
     # ---- engines
 

@@ -12,6 +12,8 @@ from endcast.router.gateway.config import Limits, Pool
 from endcast.router.gateway.core import RoutingCore, needs_forecasts
 from endcast.router.gateway.dispatch import Dispatcher
 from endcast.router.gateway.forecasting import Inline, Threaded
+from endcast.router.gateway.live_calibration import Calibration
+from endcast.router.gateway.live_decisions import DecisionLog
 from endcast.router.gateway.tickets import Intake
 
 #: The forecaster of a pool that needs one, and the prior that stands in for it.
@@ -60,6 +62,9 @@ class PoolAtWork:
         self.name = pool.models[0] if pool.models else "default"  #: in metrics and the log
         self.desk = desk
         self.core = RoutingCore(pool, desk=desk, rng=rng)
+        self.decisions = DecisionLog()  #: for the live page
+        self.core.witness = self.decisions.saw
+        self.calibration = Calibration()
         self.workers = self.core.workers
         self.dispatcher = Dispatcher(self.core, limits)
         self.prompt_sizes = PromptSizes()
