@@ -79,6 +79,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     timeout_s: Seconds = 2.0
     pause_s: Seconds = 0.5
     longest_pause_s: Seconds = 30.0
+    reconcile_s: Annotated[float, Meta(ge=0, le=1_000_000)] = 2.0  #: between polls of ``/metrics``; 0: never
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

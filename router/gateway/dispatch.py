@@ -40,6 +40,7 @@ class Dispatcher:
         self._down_since: float | None = None
         self._down = 0
         self._up = [True] * len(core.workers)
+        self.placed = [(0, 0)] * len(core.workers)  #: slots and prompt tokens ever placed on each worker
         if isinstance(core.desk, Threaded):
             core.desk.wake = self._wake_from_thread
 
@@ -126,6 +127,9 @@ class Dispatcher:
         self._timer = None
         core = self.core
         for ticket in core.decide(self._loop.time()):
+            if ticket.phase is Phase.RUNNING:
+                slots, tokens = self.placed[ticket.worker]
+                self.placed[ticket.worker] = slots + ticket.intake.width, tokens + ticket.prompt
             future, _ = self._futures.get(ticket, (None, 0.0))
             if future is None or future.done():
                 continue

@@ -57,6 +57,9 @@ class Desk(Protocol):
     def admitted(self) -> list[Admitted]:
         """Forecasts at admission that are there by now, each once."""
 
+    def prior(self, tickets: Sequence[Ticket]) -> SurvivalBatch:
+        """What is known of requests that nobody forecasts."""
+
     def news(self) -> list[News]:
         """New forecasts of running requests, with the tokens at which they were made, each once."""
 
@@ -197,6 +200,10 @@ class _Base(ABC):
         if ticket.key in self._open:
             self._open.discard(ticket.key)
             self._job.closed.append((ticket.key, end, tokens, finished_s))
+
+    def prior(self, tickets: Sequence[Ticket]) -> SurvivalBatch:
+        """What is known of requests that nobody forecasts."""
+        return self._bench.prior(tickets)
 
     def admitted(self) -> list[Admitted]:
         """Each once."""

@@ -10,6 +10,7 @@ from typing import Self
 
 import numpy as np
 from aiohttp import web
+from multidict import CIMultiDict
 
 from endcast.router.gateway.access_log import AccessLog
 from endcast.router.gateway.answers import error_answer
@@ -22,6 +23,7 @@ from endcast.router.gateway.live import show_figures, show_page
 from endcast.router.gateway.metrics import Metrics
 from endcast.router.gateway.passing import list_models, pass_on
 from endcast.router.gateway.pools import Forecasts, PoolAtWork
+from endcast.router.gateway.reconcile import Reconciler
 from endcast.router.gateway.upstream import Engines
 from endcast.router.gateway.watch import Watch
 
@@ -48,6 +50,9 @@ class Gateway:
         limits = config.limits
         self.watch = Watch(min(limits.first_byte_timeout_s, limits.inter_chunk_timeout_s, 4.0) / 4)
         self.health = HealthKeeper(urls, config.health, self.engines.probe, self._tell_health, lambda: self.watch.lag_s)
+        self.reconciler = Reconciler(
+            self.pools, lambda url: self.engines.fetch(url, CIMultiDict()), config.health.reconcile_s
+        )
         self.log = None if config.log.path is None else AccessLog(config.log, Path(config.log.path))
         self.metrics = Metrics(self)
         self.draining = False
@@ -65,6 +70,7 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         await self.engines.__aenter__()
+        await self.reconciler.start()
         self.health.start()
         self.watch.start()
         if self.log is not None:
@@ -72,6 +78,7 @@ class Gateway:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.reconciler.stop()
         await self.health.stop()
         await self.watch.stop()
         await self.engines.__aexit__(None, None, None)

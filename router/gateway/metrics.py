@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from endcast.router.gateway.exchange import Outcome
     from endcast.router.gateway.gateway import Gateway
     from endcast.router.gateway.pools import PoolAtWork
+    from endcast.router.gateway.reconcile import Books, Compared
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _DURATIONS = (
@@ -87,6 +88,7 @@ class _Books(Collector):
         pools = self._gateway.pools
         yield from self._of_requests(self._gateway.metrics.ended)
         yield from self._of_workers(pools)
+        yield from self._of_engines(self._gateway.reconciler.books)
         for name, help_text, read in _OF_POOLS:
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             family = kind(f"endcast_router_{name}", help_text, labels=["pool"])
@@ -144,6 +146,44 @@ class _Books(Collector):
                 up.add_metric(where, float(pool.dispatcher.is_up(worker.index)))
         yield from (load, active, slots, up)
 
+    @staticmethod
+    def _of_engines(pools: list[Books]) -> Iterator[Metric]:
+        families = [
+            GaugeMetricFamily(f"endcast_router_{name}", help_text, labels=["pool", "worker"])
+            for name, help_text, _ in _OF_ENGINES
+        ]
+        for books in pools:
+            for worker in books.pool.workers:
+                for family, (_, _, read) in zip(families, _OF_ENGINES, strict=True):
+                    value = read(books, worker.index)
+                    if value is not None:
+                        family.add_metric([books.pool.name, worker.name], float(value))
+        yield from families
+
+
+def _compared(read: Callable[[Compared], int | None]) -> Callable[[Books, int], int | None]:
+    def of_worker(books: Books, worker: int) -> int | None:
+        seen = books.compared.get(worker)
+        return None if seen is None else read(seen)
+
+    return of_worker
+
+
+def _difference(told: int | None, own: int) -> int | None:
+    return None if told is None else told - own
+
+
+#: The last four are told only of workers whose engines tell.
+_OF_ENGINES: tuple[tuple[str, str, Callable[[Books, int], int | None]], ...] = (
+    ("adopted_requests", "Slots taken by what others dispatched.", lambda books, g: int(books.adopted.requests[g])),
+    ("adopted_kv_tokens", "KV tokens of what others dispatched.", lambda books, g: int(books.adopted.tokens[g])),
+    ("engine_requests", "Requests that the engine runs or queues.", _compared(lambda seen: seen.requests)),
+    ("engine_kv_tokens", "KV tokens by the engine's usage.", _compared(lambda seen: seen.kv_tokens)),
+    ("engine_requests_difference", "The engine's requests less those dispatched here.",
+     _compared(lambda seen: _difference(seen.requests, seen.own_requests))),
+    ("engine_kv_tokens_difference", "The engine's KV tokens less those dispatched here.",
+     _compared(lambda seen: _difference(seen.kv_tokens, seen.own_tokens))),
+)  # fmt: skip
 
 _OF_POOLS = (
     ("waiting", "Requests that wait for a slot.", lambda pool: pool.core.waiting),

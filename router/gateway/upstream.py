@@ -18,6 +18,8 @@ from endcast.router.gateway.config import Health, Limits
 UpstreamError = (aiohttp.ClientError, ConnectionError, TimeoutError, OSError)
 _LINE = 64 * 1024
 _LARGE = 256 * 1024
+#: Health checks, models and metrics are smaller.
+_MOST = 8 << 20
 
 
 def target_of(http: web.BaseRequest) -> str:
@@ -65,7 +67,12 @@ class Engines:
         return status < 500
 
     async def fetch(self, url: str, headers: CIMultiDict[str]) -> tuple[int, bytes]:
-        """Status and body of a small GET, within the health check's time."""
+        """Status and body of a small GET, within the health check's time; one of more than ``_MOST`` bytes is an error."""
         async with asyncio.timeout(self._health.timeout_s):
             async with self._session.get(url, headers=headers, allow_redirects=False) as response:
-                return response.status, await response.read()
+                body = bytearray()
+                async for piece in response.content.iter_any():
+                    body += piece
+                    if len(body) > _MOST:
+                        raise aiohttp.ClientPayloadError(f"the answer of {url} is larger than {_MOST} bytes")
+                return response.status, bytes(body)

@@ -258,6 +258,7 @@ def test_cancelled_anywhere_the_books_empty_out(rig: RigMaker) -> None:
     async def run() -> None:
         rng = random.Random(1)
         async with rig(workers=3, slots=3, t_fixed_s=0.003, health={"pause_s": 0.02}) as r:
+            await until(lambda: busy_tasks().count("Event.wait") == 3)  # health checks between two probes
             before = len(busy_tasks())
 
             async def one() -> None:

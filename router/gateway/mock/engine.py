@@ -30,6 +30,7 @@ class MockSettings:
     output_tokens: int = 12  #: of a request that does not say, with ``mock_output_tokens``
     tokens_per_step: int = 1  #: more than 1 as with speculative decoding
     key: str | None = None
+    metrics: bool = True  #: whether ``/metrics`` is there
 
 
 @dataclass

@@ -87,7 +87,7 @@ class Engine:
             self._open.pop(id(http), None)
 
     async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
-        if http.path == "/metrics":
+        if http.path == "/metrics" and self._settings.metrics:
             lines = [line for i, rank in enumerate(self._ranks) for line in rank.metrics(i)]
             return web.Response(text="\n".join(lines) + "\n")
         if http.path == "/health":
