@@ -92,8 +92,8 @@ def test_figures_of_a_pool_that_did_something(rig: RigMaker, policy: str, tmp_pa
             for _ in range(6):
                 assert (await r.chat(4)).status == 200
             running = [asyncio.create_task(r.chat(3000)) for _ in range(6)]
-            async with asyncio.timeout(10):
-                while r.core.running < 4:
+            async with asyncio.timeout(60):
+                while (r.core.running, r.core.waiting) != (4, 2):
                     await asyncio.sleep(0.01)
             got = await r.call("/live")
             json.loads(got.body, parse_constant=refuse)
