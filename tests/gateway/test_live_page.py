@@ -86,7 +86,7 @@ def test_figures_of_a_pool_that_did_something(rig: RigMaker, policy: str, tmp_pa
 
     async def run() -> None:
         log = Log(path=str(tmp_path / "log"))
-        prior = lambda _: (endcast.cold_start(), endcast.cold_start())  # noqa: E731
+        prior = lambda _: (endcast.cold_start(), endcast.cold_start())
         async with rig(workers=2, slots=2, t_fixed_s=0.01, pool=pool, log=log, forecasts=prior) as r:
             await r.call("/live")
             for _ in range(6):
