@@ -20,9 +20,6 @@ from endcast.survival import Float32Array, FloatArray, IntArray
 
 BoolArray = npt.NDArray[np.bool_]
 
-#: Chosen on the first 4,000 requests of the Mooncake log (docs/routing.md).
-DEFAULT_PREFIX_WEIGHT = 3.0
-
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
 
 
@@ -32,7 +29,8 @@ class PolicySettings:
 
     ``horizon`` H in decode steps, ≥ 0; ``discount`` γ a step, in (0, 1]; ``candidates`` how many of the oldest waiting
     requests are considered for a slot, ≥ 1; ``max_overtakes`` how many later arrivals may pass a waiting request, ≥ 0;
-    ``prefix_weight`` KV tokens of balance that a prompt token counts which another worker's prefix cache would save, ≥ 0;
+    ``prefix_weight`` KV tokens of balance that a prompt token counts which another worker's prefix cache would save, ≥ 0, 0
+    for fleets without prefix caches;
     ``olp`` the rewards and prices of policies that have them.
     """
 
@@ -40,7 +38,7 @@ class PolicySettings:
     discount: float = 0.95
     candidates: int = 64
     max_overtakes: int = 1024
-    prefix_weight: float = DEFAULT_PREFIX_WEIGHT
+    prefix_weight: float = 0.0
     olp: OlpSettings = field(default_factory=OlpSettings)
 
     def __post_init__(self) -> None:

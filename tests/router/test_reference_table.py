@@ -66,7 +66,7 @@ def test_the_published_figures(log: str, workers: int) -> None:
     expected = TABLE[log, workers]
     report = simulate(
         load,
-        SimulationSettings(workers=workers, slots=32, utilization=1.05, seeds=2, parameters=("prefix_weight=0",)),
+        SimulationSettings(workers=workers, slots=32, utilization=1.05, seeds=2),
         policies=[*dict.fromkeys(policy for policy, _ in expected), "br_h"],
         forecasts=[kaplan_meier(load.output, np.ones(len(load), dtype=np.bool_)), Oracle(load.output)],
     )
