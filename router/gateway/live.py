@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.metadata
 import importlib.resources
 import time
 from functools import cache
@@ -18,7 +19,6 @@ import msgspec
 import numpy as np
 from aiohttp import web
 
-import endcast
 from endcast.router.cluster import UNLIMITED
 from endcast.router.gateway.live_calibration import CalibrationRow
 from endcast.router.gateway.live_decisions import Decision, Explains
@@ -143,7 +143,7 @@ def show_figures(gateway: Gateway) -> web.Response:
 def live_of(gateway: Gateway) -> LiveReply:
     """All pools as they are now; decisions are noted from here on, for a while."""
     return LiveReply(
-        endcast=endcast.__version__,
+        endcast=importlib.metadata.version("endcast"),
         now=time.time(),
         draining=gateway.draining,
         open_calls=gateway.open_calls,
