@@ -44,7 +44,7 @@ test: $(WITH_TORCH)  ## all checks that CI runs
 	@echo "== style (ruff)";              $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "== types (mypy, strict)";      $(BIN)/mypy
 	@echo "== who imports whom";          $(BIN)/lint-imports
-	@echo "== tests, documentation's commands among them"; $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --durations=15
+	@echo "== tests, documentation's commands among them"; $(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --durations=15
 
 check-fast: $(WITH_TORCH)  ## style, types, imports and the quick tests, up to the first failure
 	@echo "== style, types, imports";     $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
