@@ -220,7 +220,7 @@ def test_wrong_arguments_name_what_is_wrong(write: Write) -> None:
 def test_missing_and_unknown_files(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="No such file"):
         read(tmp_path / "none.csv")
-    with pytest.raises(TraceError, match="Is a directory"):
+    with pytest.raises(TraceError, match="is a folder without an outcome log"):
         read(tmp_path)
     odd = tmp_path / "odd.csv"
     odd.write_text("a,b\n1,2\n")

@@ -19,13 +19,17 @@ from endcast.router.policies import POLICIES
 from endcast.router.simulator import Kept, PlayedRun, SimulationSettings, check_capacity, simulate
 from endcast.router.workload import Workload
 
+#: For comparison with the paper: played where it is named.
+PUBLISHED = "br_h_published"
 PREFIX_AFFINITY, LENGTH_BUCKET = "prefix_affinity", "length_bucket"
 
 
 def policy_names(text: str | None, workload: Workload) -> list[str]:
-    """``"a,b"`` as names that are registered; all of them without it, those for prefixes where the log has some."""
+    """``"a,b"`` as names that are registered; all of them without it but the published form of BR-H, those for
+    prefixes where the log has some."""
     if text is None:
-        return [name for name in POLICIES if name != PREFIX_AFFINITY or workload.prefix_blocks]
+        left_out = {PUBLISHED} if workload.prefix_blocks else {PUBLISHED, PREFIX_AFFINITY}
+        return [name for name in POLICIES if name not in left_out]
     names = [part.strip() for part in text.split(",")]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
