@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from endcast.errors import BundleError
+from endcast.errors import BundleError, InputError
 from endcast.serving.reply_kernel import MOST_CHARACTERS, figures, write_curves
 from endcast.serving.schema import Curve, ForecastReply, ForecastsReply
 from endcast.survival import FloatArray, Forecast, IntArray, SurvivalBatch
+from endcast.types import shown
 
 #: The grid of a curve in a reply: each token up to 128, then 4 points an octave up to 131,072.
 CURVE_TOKENS: IntArray = np.unique(
@@ -36,7 +37,11 @@ def forecast_replies(
     quantiles: Sequence[float],
     curve: bool,
 ) -> list[ForecastReply]:
-    """One reply a forecast, in order; horizons and quantiles ascend. ``BundleError`` if a figure is not finite."""
+    """One reply a forecast, in order; horizons and quantiles ascend. ``BundleError`` if a figure is not finite,
+    ``InputError`` for a quantile that is none."""
+    for q in quantiles:
+        if not 0.0 < q < 1.0:
+            raise InputError("quantile", f"must lie strictly between 0 and 1, not {shown(q)}")
     groups = list(_by_batch(forecasts))
     if len(groups) == 1:  # all were made together, as those of one call are
         return _replies(forecasts, request_ids, groups[0][1], horizons, quantiles, curve)

@@ -102,8 +102,8 @@ def test_one_that_ends_soon_overflows_cheaply() -> None:
     ends = log((0.0, 10, 9), (0.5, 12, 1), (0.5, 9, 1))
     stays = log((0.0, 10, 9), (0.5, 12, 1), (0.5, 9, 5))
     chosen = {"horizon": 1}
-    assert run(ends, "br_h", **chosen).admission_step.tolist() == [0, 1, 2]
-    assert run(stays, "br_h", **chosen).admission_step.tolist() == [0, 6, 1]
+    assert run(ends, "br_h_published", **chosen).admission_step.tolist() == [0, 1, 2]
+    assert run(stays, "br_h_published", **chosen).admission_step.tolist() == [0, 6, 1]
 
 
 def test_overtaken_once_too_often() -> None:
