@@ -224,7 +224,7 @@ def test_every_case_through_the_gateway(folder: str, piece: int, tmp_path: Path)
                 pools=(Pool(workers=(WorkerConfig(url=url),)),),
                 listen=Listen(port=0),
                 limits=Limits(retries=1, no_worker_wait_s=20.0, inter_chunk_timeout_s=20.0),
-                health=Health(interval_s=0.02, pause_s=0.01, longest_pause_s=0.02),
+                health=Health(reconcile_s=0, interval_s=0.02, pause_s=0.01, longest_pause_s=0.02),
                 log=Log(path=str(log), outputs=True),
             )
             gateway = Gateway(config, rng=np.random.default_rng(0))
