@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.predictors.features.protocol import Float32Array
 
 Int32Array = npt.NDArray[np.int32]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from endcast.compiled import njit
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]

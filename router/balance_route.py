@@ -38,8 +38,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.admission.gate import Gate, fits, keep_for_oldest, take
 from endcast.router.policy import BoolArray
 from endcast.survival import Float32Array, FloatArray, IntArray

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.entries import NOTHING, REQUEST
 from endcast.router.record import BALANCED_S, BASE_S, BUSY, END_S, IDEAL, LOAD, STEP_S, STEPS, TOKENS
 from endcast.survival import FloatArray, IntArray

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router import record as sums_of
 from endcast.router.record import RunRecord
 from endcast.survival import FloatArray, IntArray

@@ -27,8 +27,8 @@ needs for a step.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.admission.gate import Gate, fits, keep_for_oldest, take
 from endcast.router.balance_route import choose_worker, discounted_load, discounted_loads, heaviest_load, take_candidate
 from endcast.router.policy import BoolArray

@@ -7,8 +7,8 @@ updated now and then: what they need is read off the curves when asked for.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.entries import NOTHING, PROMPT, ROW
 from endcast.router.windows import CAP, CURVE, POSITION
 from endcast.survival import NO_CAP, FloatArray, IntArray

@@ -7,8 +7,8 @@ Placed requests are mostly among the oldest: removal moves the few older survivo
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.entries import FIELDS, read_only
 from endcast.survival import FloatArray, IntArray
 

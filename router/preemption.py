@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.registry import Registry
 from endcast.router.entries import NOTHING, PROMPT, REQUEST, SUPPOSED
 from endcast.router.slots import Slots

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.errors import InputError
 from endcast.router.workload import Workload
 from endcast.survival import FloatArray, IntArray

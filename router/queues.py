@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.admission.gate import Gate, entry_fits, take_entry
 from endcast.router.entries import FIELDS, MAX_TOKENS, NOTHING, PROMPT, ROW, SUPPOSED
 from endcast.survival import IntArray

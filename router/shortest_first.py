@@ -7,8 +7,8 @@ Not a policy to route by: it balances nothing but the present load. It is here t
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.admission.gate import Gate, fits, keep_for_oldest, take
 from endcast.router.balance_route import choose_worker, take_candidate
 from endcast.router.policy import BoolArray, ClusterView, Decisions, PolicySettings

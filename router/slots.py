@@ -7,8 +7,8 @@ the same layout, so that taking and freeing a slot costs O(1).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.errors import InputError
 from endcast.router.entries import FIELDS, MAX_TOKENS, NOTHING, PROMPT, REQUEST, ROW, SUPPOSED, TENANT
 from endcast.survival import IntArray

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.errors import InputError
 from endcast.router.forecasts import ForecastSource
 from endcast.survival import CurveTable, FloatArray, IntArray, SurvivalBatch

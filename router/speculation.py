@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.errors import InputError
 from endcast.router.entries import NOTHING, REQUEST
 from endcast.router.slots import Slots

@@ -7,8 +7,8 @@ key wins. So a choice is a function of its arguments, and a seed fixes it.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.policy import BoolArray
 from endcast.survival import FloatArray, IntArray
 

@@ -14,8 +14,8 @@ left that the ratio would lose precision.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.entries import NOTHING, PROMPT, ROW
 from endcast.router.prefetch import FLOATS_PER_LINE, prefetch
 from endcast.survival import Float32Array, FloatArray, IntArray

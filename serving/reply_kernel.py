@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.curves import FLAT
 from endcast.survival import FloatArray, IntArray
 

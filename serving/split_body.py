@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.survival import IntArray
 
 Bytes = npt.NDArray[np.uint8]

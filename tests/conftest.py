@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is loaded: tests share their cores
-if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-    # numba names its files by counting: two processes that compile one function for different types at the same moment take
-    # one name for both, and from then on one of them loads code for other types than it has
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".numba_cache" / worker))
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

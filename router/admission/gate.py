@@ -21,8 +21,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.admission.peak import Peaks, add_to_peak, no_peaks, stays_below
 from endcast.router.entries import FIELDS, MAX_TOKENS, NOTHING, PROMPT, REQUEST, ROW, read_only
 from endcast.survival import NO_CAP, IntArray

@@ -25,8 +25,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.entries import NOTHING, PROMPT, REQUEST, ROW
 from endcast.router.outlook import expected_remaining
 from endcast.router.windows import CAP, CURVE, POSITION

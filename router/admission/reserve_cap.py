@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.errors import InputError
 from endcast.router.admission.gate import Gate, claim
 from endcast.router.admission.rule import Fleet, make_gate

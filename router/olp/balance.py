@@ -17,8 +17,8 @@ surplus that does is taken: a slot is not left empty while something fits.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.admission.gate import Gate, fits, take
 from endcast.router.balance_route import (
     choose_worker,

@@ -12,8 +12,8 @@ which is O(1) for any length. Steps beyond the horizon have no price: a long req
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.olp.prices import KV, KV_MOMENT, KV_SUM, SLOT, SLOT_SUM
 from endcast.survival import FloatArray, IntArray
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.olp.columns import add_column, column_cost, fill
 from endcast.router.olp.prices import KV, SLOT, project, running_sums
 from endcast.survival import FloatArray, IntArray

@@ -8,8 +8,8 @@ prices along its way: a sum over steps, read off running sums of the prices in O
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.survival import FloatArray
 
 #: The two resources, as prices, supplies and demands are indexed.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.olp.columns import costs_now
 from endcast.router.olp.dual import Batch, improve
 from endcast.router.olp.fairness import TenantShares

@@ -12,8 +12,8 @@ while something fits, whatever its surplus. Two rules keep large or slow request
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.admission.gate import Gate, fits, take
 from endcast.router.balance_route import choose_worker, discounted_load, discounted_loads
 from endcast.router.policy import BoolArray, ClusterView

@@ -9,8 +9,8 @@ each, and moves on by itself in between.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.olp.prices import KV, SLOT
 from endcast.router.policy import BoolArray, ClusterView
 from endcast.survival import FloatArray, IntArray

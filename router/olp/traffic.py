@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from endcast.compiled import njit
 from endcast.router.policy import ClusterView
 from endcast.survival import FloatArray, IntArray
 
