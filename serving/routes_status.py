@@ -7,8 +7,6 @@ their digests, so that nothing that got into it would run. It holds no figures a
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import importlib.resources
 import time
 from collections.abc import AsyncIterator
@@ -20,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from endcast.pages import assembled
 from endcast.serving.activity import SAMPLE_S, Activity
 from endcast.serving.context import Context
 from endcast.serving.endpoints import Answer, answer, json_of, json_route
@@ -49,19 +48,8 @@ PATHS: dict[str, Any] = {
 @cache
 def page() -> tuple[str, str]:
     """The page and its content security policy."""
-    files = importlib.resources.files("endcast.serving") / "status_page"
-    style = (files / "page.css").read_text(encoding="utf-8")
-    script = (files / "page.js").read_text(encoding="utf-8")
-    text = (files / "page.html.j2").read_text(encoding="utf-8")
-    policy = (
-        f"default-src 'none'; connect-src 'self'; img-src data:; style-src '{_digest(style)}'; "
-        f"script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return text.replace("{{ style }}", style).replace("{{ script }}", script), policy
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    own = importlib.resources.files("endcast.serving") / "status_page"
+    return assembled(own / "page.html.j2", own / "page.js")
 
 
 def routes(context: Context) -> list[Route]:

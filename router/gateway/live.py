@@ -7,8 +7,6 @@ clients need one. They hold no prompt, no output, no tenant and no key.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import importlib.metadata
 import importlib.resources
 import time
@@ -19,6 +17,7 @@ import msgspec
 import numpy as np
 from aiohttp import web
 
+from endcast.pages import assembled
 from endcast.router.cluster import UNLIMITED
 from endcast.router.gateway.live_calibration import CalibrationRow
 from endcast.router.gateway.live_decisions import Decision, Explains
@@ -112,19 +111,8 @@ class LiveReply(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def page() -> tuple[str, str]:
     """The page and its content security policy."""
-    files = importlib.resources.files("endcast.router.gateway") / "page"
-    style = (files / "live.css").read_text(encoding="utf-8")
-    script = (files / "live.js").read_text(encoding="utf-8")
-    text = (files / "live.html.j2").read_text(encoding="utf-8")
-    policy = (
-        f"default-src 'none'; connect-src 'self'; img-src data:; style-src '{_digest(style)}'; "
-        f"script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return text.replace("{{ style }}", style).replace("{{ script }}", script), policy
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    own = importlib.resources.files("endcast.router.gateway") / "page"
+    return assembled(own / "live.html.j2", own / "live.js", own / "live.css")
 
 
 def show_page() -> web.Response:

@@ -1,48 +1,3 @@
-"use strict";
-// Everything that comes from the service is put in as text, never as markup.
-const EVERY_MS = 5000;
-const SVG = "http://www.w3.org/2000/svg";
-const byId = (id) => document.getElementById(id);
-const known = (x) => x !== null && x !== undefined;
-const fixed = (x, digits) => (known(x) ? x.toFixed(digits) : "–");
-const percent = (x) => (known(x) ? `${(100 * x).toFixed(1)} %` : "–");
-const whole = (x) => Math.round(x).toLocaleString("en-US");
-const millis = (x) => (known(x) ? `${(1000 * x).toFixed(1)} ms` : "–");
-
-function element(name, text, className) {
-  const made = document.createElement(name);
-  if (known(text)) made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
-
-function tiles(id, pairs) {
-  byId(id).replaceChildren(...pairs.map(([name, value]) => {
-    const tile = element("div");
-    tile.append(element("dt", name), element("dd", value));
-    return tile;
-  }));
-}
-
-// rows: lists of [text, className] or text; an empty table says `nothing` instead.
-function table(id, heads, rows, nothing) {
-  if (!rows.length) {
-    byId(id).replaceChildren(element("p", nothing, "hint"));
-    return;
-  }
-  const made = element("table");
-  const head = element("tr");
-  head.append(...heads.map((text) => element("th", text)));
-  made.append(element("thead"), element("tbody"));
-  made.tHead.append(head);
-  made.tBodies[0].append(...rows.map((cells) => {
-    const row = element("tr");
-    row.append(...cells.map((cell) => (Array.isArray(cell) ? element("td", cell[0], cell[1]) : element("td", cell))));
-    return row;
-  }));
-  byId(id).replaceChildren(made);
-}
-
 function showNow(told) {
   const last = told.rates.filter((rate) => rate.at > told.now - 30);
   const mean = (name) => (last.length ? last.reduce((sum, rate) => sum + rate[name], 0) / last.length : 0);
@@ -115,11 +70,6 @@ function showCard(told) {
   byId("card").replaceChildren(rows.length ? made : element("p", "It says nothing of itself.", "hint"));
 }
 
-function badge(text, good) {
-  byId("state").textContent = text;
-  byId("state").className = `badge ${good ? "good" : "bad"}`;
-}
-
 function show(told) {
   byId("version").textContent = told.endcast;
   const alarm = told.drift !== null && told.drift.alarm;
@@ -133,37 +83,4 @@ function show(told) {
   byId("figures").hidden = false;
 }
 
-function note(text) {
-  byId("note").textContent = text;
-  byId("note").hidden = !text;
-}
-
-async function refresh() {
-  const key = sessionStorage.getItem("endcast-key");
-  try {
-    const answer = await fetch("v1/status", { headers: key ? { authorization: `Bearer ${key}` } : {}, cache: "no-store" });
-    byId("login").hidden = answer.status !== 401;
-    if (answer.status === 401) {
-      badge("locked", false);
-      note(key ? "The service does not know this key." : "");
-      byId("figures").hidden = true;
-      return;
-    }
-    if (!answer.ok) throw new Error(`the service answered ${answer.status}`);
-    show(await answer.json());
-    note("");
-  } catch (error) {
-    badge("no answer", false);
-    note(`The figures below may be old: ${error.message}`);
-  }
-}
-
-byId("login").addEventListener("submit", (event) => {
-  event.preventDefault();
-  sessionStorage.setItem("endcast-key", byId("key").value);
-  byId("key").value = "";
-  refresh();
-});
-document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
-setInterval(() => { if (!document.hidden) refresh(); }, EVERY_MS);
-refresh();
+watch({ path: "v1/status", storage: "endcast-key", who: "service", everyMs: 5000, show });
