@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed-by-make
 WITH_TORCH := $(VENV)/.torch-installed-by-make
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench check-fast
+.PHONY: help demo test bench check-fast check-bounds
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -49,6 +49,10 @@ test: $(WITH_TORCH)  ## all checks that CI runs
 check-fast: $(WITH_TORCH)  ## style, types, imports and the quick tests, up to the first failure
 	@echo "== style, types, imports";     $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	@echo "== quick tests";               $(BIN)/python -m pytest -q -x -m "not slow"
+
+check-bounds: $(WITH_TORCH)  ## the tests with every array access of compiled code checked, in half an hour
+	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/$(VENV)/bounds-checked $(BIN)/python -m pytest -q -n auto --maxprocesses 4 \
+	  --dist loadfile
 
 bench: $(WITH_TORCH)  ## measure speed on this machine; nothing fails
 	@set -eu; for benchmark in benchmarks/bench_*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark"; done

@@ -56,7 +56,7 @@ class Curves(NamedTuple):
 
 
 class Peaks(NamedTuple):
-    """The look ahead of G workers with at most B requests each; ``looks``: whether there is one.
+    """The look ahead of G workers with at most B requests each, beyond which nothing fits; ``looks``: whether there is one.
 
     ``z`` standard deviations; ``member`` (3, G, B); ``state`` (4, G); ``time`` (G, T) steps, ``moments`` (2, G, T) mean
     and variance of K there.
@@ -80,8 +80,11 @@ def no_peaks() -> Peaks:
 
 
 def peaks_of(start: IntArray, entries: IntArray, generated: IntArray, curves: Curves, z: float) -> Peaks:
-    """The look ahead at what runs: slots of worker g are ``start[g] … start[g+1]``, ``entries`` (fields, S) in them."""
-    workers, most = len(start) - 1, int(np.diff(start).max())
+    """The look ahead at what runs: slots of worker g are ``start[g] … start[g+1]``, ``entries`` (fields, S) in them.
+
+    There is room for twice the slots: what is exchanged between workers after placing counts on both.
+    """
+    workers, most = len(start) - 1, 2 * int(np.diff(start).max())
     member, state = np.empty((3, workers, most), dtype=np.int64), np.zeros((4, workers), dtype=np.int64)
     _members(start, entries, generated, member, state)
     steps = len(LADDER) + most
@@ -209,6 +212,8 @@ def stays_below(peaks: Peaks, g: int, capacity: int, tokens: int, generated: int
 
     The step at which something did not fit before is looked at first: there most others do not fit either.
     """
+    if peaks.state[_MEMBERS, g] == peaks.member.shape[2]:
+        return False
     if peaks.state[_LAID, g] == 0:
         _lay_ladder(peaks, g, capacity, tokens)
     if not _fits_at(peaks, g, peaks.state[_TIGHT, g], capacity, tokens, generated, row):
@@ -231,6 +236,7 @@ def stays_below(peaks: Peaks, g: int, capacity: int, tokens: int, generated: int
 def add_to_peak(peaks: Peaks, g: int, tokens: int, generated: int, row: int) -> None:
     """Another request runs on worker ``g`` from now on."""
     count = peaks.state[_MEMBERS, g]
+    assert count < peaks.member.shape[2]  # compiled code would write on
     peaks.member[_ROW, g, count], peaks.member[_TOKENS, g, count] = row, tokens
     peaks.member[_GENERATED, g, count] = generated
     peaks.state[_MEMBERS, g] = count + 1

@@ -212,6 +212,18 @@ def test_it_looks_where_it_says_and_sees_what_numpy_sees(z: float) -> None:
     assert 0.05 < np.mean(found) < 0.95
 
 
+def test_nothing_fits_beyond_twice_the_slots() -> None:
+    """Exchanges count a request on both workers; what is counted has an end, for compiled code does not see one."""
+    peaks, row = taken_in([5, 1], [3, 4], asked_before=True)
+    counted = 1 + 1
+    while stays_below(peaks, 0, 10**9, 1, 0, row):
+        add_to_peak(peaks, 0, 1, 0, row)
+        counted += 1
+    assert counted == 2 * 8
+    with pytest.raises(AssertionError):
+        add_to_peak(peaks, 0, 1, 0, row)
+
+
 def test_the_quantile_is_about_that_of_drawn_ends() -> None:
     """24 requests with a constant hazard of 1 in 100, small beside what they grow to. What they hold is drawn 20,000 times:
     at the limit at which the rule stops, too much is held about as often as it says, and at 100 tokens less more often."""
