@@ -30,6 +30,7 @@ class VersionFiles(IndexDataCacheFile):  # type: ignore[misc]  # numba has no ty
     def __init__(self, files: IndexDataCacheFile, of: Dispatcher) -> None:
         """In the place of ``files``, which are ``of`` this function."""
         self.__dict__.update(files.__dict__)
+        self._source_stamp: object = files._source_stamp
         self._of, self._complete = of, False
 
     def save(self, key: object, data: object) -> None:
