@@ -14,10 +14,11 @@ import numpy as np
 from endcast.errors import SimulationError
 from endcast.router.admission import admission_rule
 from endcast.router.cluster import ClusterState, Started
-from endcast.router.entries import REQUEST
 from endcast.router.gateway.beats import Beats
 from endcast.router.gateway.config import Pool, Worker, workers_of
+from endcast.router.gateway.entering import enter
 from endcast.router.gateway.forecasting import Desk
+from endcast.router.gateway.step import Step
 from endcast.router.gateway.tickets import NOWHERE, Intake, Phase, Ticket
 from endcast.router.gateway.wide import Holds
 from endcast.router.policies import POLICIES
@@ -54,15 +55,12 @@ class RoutingCore:
         )
         self.beats = Beats(len(self.cluster.slots))
         self._rng = np.random.default_rng() if rng is None else rng
-        self._tokens = np.zeros(len(self.cluster.slots), dtype=np.int64)
-        self._ended: list[int] = []
-        self._recounted: list[tuple[int, int]] = []
-        self._withdrawn: list[int] = []
+        self._step = Step(self.cluster)
         self._arriving: list[Ticket] = []
         self._entries: dict[int, tuple[Ticket, int]] = {}  # what is in the cluster, by number: whose, which answer
         self._queued = 0  # entries in workers' own queues
         self._keys = 0
-        self._heard, self._pending = False, False  # tokens since the last round; since the last step was closed
+        self._heard = False  # tokens since the last round
         self._holds = Holds(self.cluster)
         self.waiting = 0  #: requests arriving or waiting
         self.running = 0  #: requests placed
@@ -83,11 +81,7 @@ class RoutingCore:
         """A request arrived. It waits from now on; ``on_end`` must be called for it, whatever happens."""
         self._keys += 1
         ticket = Ticket(self._keys, intake)
-        self.waiting += 1
-        if self.desk is not None:
-            self.desk.open(ticket)
-        else:
-            self._arriving.append(ticket)
+        self._expect(ticket)
         return ticket
 
     def on_prompt(self, ticket: Ticket, tokens: int) -> None:
@@ -96,7 +90,7 @@ class RoutingCore:
             return
         ticket.prompt = tokens
         if ticket.slots[0] != NOWHERE:
-            self._recounted.append((ticket.slots[0], tokens))
+            self._step.prompt(ticket.slots[0], tokens)
 
     def on_tokens(self, ticket: Ticket, generated: int, now_s: float, answer: int = 0, events: int = 1) -> bool:
         """``answer`` of the request has ``generated`` tokens by now, all told; whether that opens a new decode step.
@@ -114,9 +108,9 @@ class RoutingCore:
             return False
         new = self.beats.hear(slot, more / events, now_s)
         if new:
-            self._close_step()
-        self._tokens[slot] += more
-        self._heard = self._pending = True
+            self._step.close()
+        self._step.tokens(slot, more)
+        self._heard = True
         return new
 
     def on_text(self, ticket: Ticket, text: str) -> None:
@@ -157,11 +151,7 @@ class RoutingCore:
         self._take_back(ticket)
         ticket.phase, ticket.worker = Phase.ARRIVING, NOWHERE
         ticket.generated = [0] * ticket.intake.width
-        self.waiting += 1
-        if self.desk is not None:
-            self.desk.open(ticket)
-        else:
-            self._arriving.append(ticket)
+        self._expect(ticket)
 
     def accept(self, worker: int, accepting: bool) -> None:
         """Whether new requests may go to ``worker``; its books are kept."""
@@ -173,8 +163,8 @@ class RoutingCore:
         """One routing round: the requests that were placed (``ticket.worker``), in that order, and those that the policy
         refuses to serve at all (``Phase.REFUSED``)."""
         self._take_in(now_s)
-        self._close_step()
-        self._carry_out_withdrawals()
+        self._step.close()
+        self._step.carry_out_withdrawals()
         placed = self._held_that_fit(now_s)
         if len(self.cluster.pool) == 0 and not self._queued:
             return placed
@@ -202,12 +192,12 @@ class RoutingCore:
 
     def load(self) -> IntArray:
         """(G,) KV tokens on each worker, all events so far included."""
-        self._close_step()
+        self._step.close()
         return self.cluster.slots.load.copy()
 
     def active(self) -> IntArray:
         """(G,) slots taken on each worker, all events so far included."""
-        self._close_step()
+        self._step.close()
         return self.cluster.slots.active.copy()
 
     # ---- books
@@ -247,31 +237,12 @@ class RoutingCore:
             if ticket.intake.width > 1:
                 self._holds.wide += 1
                 ticket.forecast = None if forecasts is None else forecasts.take(np.array([i]))
-        self._enter([ticket.number for ticket in tickets], [t.prompt for t in tickets], tickets, forecasts, now_s)
-
-    def _enter(
-        self,
-        numbers: list[int],
-        prompts: list[int],
-        tickets: list[Ticket],
-        forecasts: SurvivalBatch | None,
-        now_s: float,
-    ) -> None:
-        count = len(numbers)
-        self.cluster.arrive(
-            np.array(numbers),
-            np.array(prompts),
-            np.full(count, now_s),
-            supposed=np.array([ticket.intake.supposed for ticket in tickets]),
-            tenant=np.array([ticket.intake.tenant for ticket in tickets]),
-            weight=np.array([ticket.intake.weight for ticket in tickets]),
-            max_tokens=np.array([ticket.intake.max_tokens for ticket in tickets]),
-            forecasts=forecasts,
-        )
+        numbers, prompts = [ticket.number for ticket in tickets], [ticket.prompt for ticket in tickets]
+        enter(self.cluster, numbers, prompts, tickets, np.full(len(tickets), now_s), forecasts)
 
     def _take_news(self, tickets: list[Ticket], made_at: IntArray, forecasts: SurvivalBatch) -> None:
         """New forecasts, made when each had generated ``made_at`` (n,) tokens; some have gone on since."""
-        self._close_step()
+        self._step.close()
         kept = [i for i, t in enumerate(tickets) if t.phase is Phase.RUNNING and t.slots[0] != NOWHERE]
         if not kept:
             return
@@ -279,24 +250,13 @@ class RoutingCore:
         since = np.maximum(self.cluster.slots.generated[slots] - made_at[kept], 0)
         self.cluster.news(slots, forecasts.take(np.array(kept)).advance(since))
 
-    def _close_step(self) -> None:
-        """Tokens and ends since the last time go into the cluster."""
-        if self._pending or self._ended:
-            self.cluster.stepped(self._tokens, np.array(self._ended, dtype=np.int64))
-            self._tokens[:], self._pending = 0, False
-            self._ended.clear()
-        if self._recounted:
-            slots, prompts = zip(*self._recounted, strict=True)
-            self._recounted.clear()
-            self.cluster.recounted(np.array(slots), np.array(prompts))
-
-    def _carry_out_withdrawals(self) -> None:
-        if not self._withdrawn:
-            return
-        waiting = self.cluster.pool.field(REQUEST)  # rising: a request of another attempt has a new number
-        gone = np.sort(np.array(self._withdrawn))
-        self._withdrawn.clear()
-        self.cluster.withdrawn(np.searchsorted(waiting, gone))
+    def _expect(self, ticket: Ticket) -> None:
+        """It waits from now on, first for its forecast."""
+        self.waiting += 1
+        if self.desk is not None:
+            self.desk.open(ticket)
+        else:
+            self._arriving.append(ticket)
 
     def _take_back(self, ticket: Ticket) -> None:
         """Whatever ``ticket`` holds or waits for is given up."""
@@ -312,14 +272,13 @@ class RoutingCore:
         self._holds.forget(ticket)
         if not self.policy.immediate_dispatch:
             del self._entries[ticket.number]
-            self._withdrawn.append(ticket.number)
+            self._step.withdraw(ticket.number)
         # else it is in a worker's queue, where nobody can reach it: it ends the moment it comes up
 
     def _leave(self, slot: int) -> None:
         if slot == NOWHERE:
             return
-        self._ended.append(slot)
-        self._recounted = [entry for entry in self._recounted if entry[0] != slot] if self._recounted else []
+        self._step.end(slot)
         self.beats.vacate(slot)
 
     def _held_that_fit(self, now_s: float) -> list[Ticket]:
@@ -340,7 +299,7 @@ class RoutingCore:
         for number, slot in zip(started.request.tolist(), started.slot.tolist(), strict=True):
             ticket, answer = self._entries.pop(number)
             if ticket.phase is Phase.GONE or (answer and number not in ticket.companions):
-                self._ended.append(slot)  # it was given up in a worker's queue
+                self._step.end(slot)  # it was given up in a worker's queue
                 continue
             if answer:
                 ticket.slots[answer] = slot
@@ -378,7 +337,7 @@ class RoutingCore:
         numbers = list(ticket.companions)
         self._keys += more
         first = len(cluster.pool)
-        self._enter(numbers, [0] * more, [ticket] * more, forecasts, now_s)
+        enter(cluster, numbers, [0] * more, [ticket] * more, np.full(more, now_s), forecasts)
         self._entries |= {number: (ticket, answer) for answer, number in enumerate(numbers, start=1)}
         with self._holds.opened(worker):
             decisions = Decisions(np.arange(first, first + more), np.full(more, worker))

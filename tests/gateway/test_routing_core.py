@@ -331,7 +331,7 @@ def test_memory_follows_what_is_in_the_system(policy: str) -> None:
     sizes: list[int] = []
 
     def count() -> int:
-        return len(core._entries) + len(core._arriving) + len(core._withdrawn)
+        return len(core._entries) + len(core._arriving) + len(core._step._withdrawn)
 
     for step in range(120):
         tickets = opened(core, 3, 3)

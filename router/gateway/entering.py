@@ -1,0 +1,33 @@
+"""Tickets on their way into the cluster core's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from endcast.router.cluster import ClusterState
+from endcast.router.gateway.tickets import Ticket
+from endcast.survival import FloatArray, SurvivalBatch
+
+
+def enter(
+    cluster: ClusterState,
+    numbers: Sequence[int],
+    prompts: Sequence[int],
+    tickets: Sequence[Ticket],
+    arrived_s: FloatArray,
+    forecasts: SurvivalBatch | None,
+) -> None:
+    """Entries (k,) with these numbers and prompts in tokens wait from now on; all else is told by their tickets."""
+    intakes = [ticket.intake for ticket in tickets]
+    cluster.arrive(
+        np.array(numbers),
+        np.array(prompts),
+        arrived_s,
+        supposed=np.array([intake.supposed for intake in intakes]),
+        tenant=np.array([intake.tenant for intake in intakes]),
+        weight=np.array([intake.weight for intake in intakes]),
+        max_tokens=np.array([intake.max_tokens for intake in intakes]),
+        forecasts=forecasts,
+    )
