@@ -21,8 +21,8 @@ from endcast.client import Client, Options, RemoteForecaster
 
 def serve(link: Connection) -> None:
     from endcast.serving.app import create_app
-    from endcast.serving.run import listen, serve_until_stopped, url_of
-    from endcast.serving.settings import Settings
+    from endcast.serving.operations.settings import Settings
+    from endcast.serving.processes.run import listen, serve_until_stopped, url_of
     from endcast.testing import ConstantHazardForecaster
 
     with listen("127.0.0.1", 0) as listening:

@@ -25,13 +25,13 @@ import numpy as np
 
 from endcast import Forecaster
 from endcast.serving.app import create_app
-from endcast.serving.bundles import BundleHolder, Loaded
-from endcast.serving.codec import decode_call
+from endcast.serving.bundles.holder import BundleHolder, Loaded
 from endcast.serving.context import Context
-from endcast.serving.metrics import Metrics
-from endcast.serving.run import listen, serve_until_stopped
-from endcast.serving.service import Made, Part, answer_of, forecast_together
-from endcast.serving.settings import Settings
+from endcast.serving.forecasts.codec import decode_call
+from endcast.serving.forecasts.service import Made, Part, answer_of, forecast_together
+from endcast.serving.metrics.instruments import Metrics
+from endcast.serving.operations.settings import Settings
+from endcast.serving.processes.run import listen, serve_until_stopped
 from endcast.testing import ConstantHazardForecaster
 
 LANDMARKS, BODIES = 64, 16

@@ -1,4 +1,4 @@
-"""The app: routes from ``route_list``, middleware in one order, errors of HTTP itself in the shape of all others."""
+"""The app: routes from ``api.route_list``, middleware in one order, errors of HTTP itself in the shape of all others."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from starlette.types import ASGIApp
 
 import endcast
 from endcast.forecaster import Forecaster
-from endcast.serving.auth import key_guard
-from endcast.serving.bundles import BundleHolder, Loaded
+from endcast.serving.api.endpoints import refuse
+from endcast.serving.api.openapi import openapi_document
+from endcast.serving.api.problems import ServiceError
+from endcast.serving.api.route_list import ROUTE_MODULES
+from endcast.serving.bundles.holder import BundleHolder, Loaded
 from endcast.serving.context import Context
-from endcast.serving.endpoints import refuse
-from endcast.serving.logs import request_logging
-from endcast.serving.metrics import Metrics
-from endcast.serving.openapi import openapi_document
-from endcast.serving.problems import ServiceError
-from endcast.serving.route_list import ROUTE_MODULES
-from endcast.serving.settings import Settings
+from endcast.serving.metrics.instruments import Metrics
+from endcast.serving.operations.auth import key_guard
+from endcast.serving.operations.logs import request_logging
+from endcast.serving.operations.settings import Settings
 
 #: What every call goes through, outermost first; each wraps an ASGI app for one service.
 MIDDLEWARE: tuple[Callable[[ASGIApp, Context], ASGIApp], ...] = (request_logging,)

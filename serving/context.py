@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from endcast.serving.bundles import BundleHolder
-from endcast.serving.metrics import Metrics
-from endcast.serving.settings import Settings
+from endcast.serving.bundles.holder import BundleHolder
+from endcast.serving.metrics.instruments import Metrics
+from endcast.serving.operations.settings import Settings
 from endcast.survival import Forecast
 from endcast.types import Landmark
 
 if TYPE_CHECKING:
+    from endcast.serving.bundles.reload import Reloader
     from endcast.serving.outcomes.service import OutcomeService
-    from endcast.serving.reload import Reloader
 
 
 class Access(StrEnum):

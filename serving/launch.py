@@ -6,13 +6,13 @@ import socket
 from pathlib import Path
 
 from endcast.serving.app import build_app
-from endcast.serving.bundles import BundleHolder, load_bundle
+from endcast.serving.bundles.holder import BundleHolder, load_bundle
+from endcast.serving.bundles.reload import Reloader
 from endcast.serving.context import Context
-from endcast.serving.metrics import Metrics
-from endcast.serving.processes import supervise
-from endcast.serving.reload import Reloader
-from endcast.serving.run import serve_until_stopped
-from endcast.serving.settings import Settings
+from endcast.serving.metrics.instruments import Metrics
+from endcast.serving.operations.settings import Settings
+from endcast.serving.processes.run import serve_until_stopped
+from endcast.serving.processes.supervisor import supervise
 
 
 def folder_context(folder: Path, settings: Settings) -> Context:

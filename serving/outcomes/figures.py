@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from endcast.predictors.drift import DriftReport
 from endcast.serving.outcomes.calibration import Calibration
-from endcast.serving.outcomes.comparison import Interval
 from endcast.serving.outcomes.schema import Verdict
+from endcast.serving.shadow.comparison import Interval
 
 
 @dataclass(frozen=True, kw_only=True)

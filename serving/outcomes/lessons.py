@@ -13,7 +13,7 @@ import numpy as np
 
 from endcast.curves import FloatArray
 from endcast.errors import EndcastError
-from endcast.serving.bundles import Loaded
+from endcast.serving.bundles.holder import Loaded
 from endcast.serving.outcomes.record import Record, unpack
 from endcast.types import Completion
 

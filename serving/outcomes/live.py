@@ -13,10 +13,10 @@ from endcast.errors import EndcastError
 from endcast.predictors.drift import DriftMonitor
 from endcast.predictors.grid import IntervalGrid
 from endcast.serving.outcomes.calibration import LiveCalibration
-from endcast.serving.outcomes.comparison import Difference
 from endcast.serving.outcomes.figures import Compared, Evidence, LiveFigures
 from endcast.serving.outcomes.record import Record, ServedPart, unpack
 from endcast.serving.outcomes.scoring import UNKNOWN, Happened, counted, happened, is_end, log_score, matrix
+from endcast.serving.shadow.comparison import Difference
 
 
 class Live:

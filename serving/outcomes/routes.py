@@ -10,16 +10,16 @@ import msgspec
 from starlette.requests import Request
 from starlette.routing import Route
 
-from endcast.serving.codec import decode_body, landmark_of
+from endcast.serving.api.endpoints import Answer, answer, json_of, json_route, read_body, refusals
+from endcast.serving.api.problems import ServiceError, invalid_field
 from endcast.serving.context import Context
-from endcast.serving.endpoints import Answer, answer, json_of, json_route, read_body, refusals
+from endcast.serving.forecasts.codec import decode_body, landmark_of
+from endcast.serving.operations.settings import Settings
 from endcast.serving.outcomes.disk import LogRefused
 from endcast.serving.outcomes.record import RequestPart
 from endcast.serving.outcomes.schema import OutcomesCall, OutcomesReply, OutcomeTold
 from endcast.serving.outcomes.service import OutcomeService
 from endcast.serving.outcomes.waiting import Told
-from endcast.serving.problems import ServiceError, invalid_field
-from endcast.serving.settings import Settings
 
 TYPES: tuple[type, ...] = (OutcomesCall, OutcomesReply)
 CONDITIONS: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from endcast.serving.schema import ForecastRequest, Seconds, Tokens
+from endcast.serving.api.schema import ForecastRequest, Seconds, Tokens
 from endcast.types import EndReason
 
 #: What became of an outcome.

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from endcast.errors import BundleError, EndcastError
 from endcast.predictors.grid import IntervalGrid
-from endcast.serving.bundles import Loaded, load_bundle
+from endcast.serving.bundles.holder import Loaded, load_bundle
 from endcast.serving.context import Context
+from endcast.serving.operations.settings import Settings
 from endcast.serving.outcomes.book import Book, BookLimits
 from endcast.serving.outcomes.disk import Calls, DiskLog, Limits
 from endcast.serving.outcomes.figures import BookFigures
@@ -21,9 +22,8 @@ from endcast.serving.outcomes.lessons import Lessons
 from endcast.serving.outcomes.live import Live
 from endcast.serving.outcomes.record import Record
 from endcast.serving.outcomes.schema import Status
-from endcast.serving.outcomes.shadow import Shadow
 from endcast.serving.outcomes.waiting import Told
-from endcast.serving.settings import Settings
+from endcast.serving.shadow.beside import Shadow
 from endcast.survival import Forecast
 from endcast.types import Landmark
 

@@ -12,7 +12,7 @@ import pytest
 from endcast.client import Client, Options
 from endcast.forecaster import Forecaster
 from endcast.serving.app import create_app
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
 from endcast.testing import ConstantHazardForecaster
 
 

@@ -20,8 +20,8 @@ from endcast.client.curves import log_survival_of
 from endcast.client.fallback import ENOUGH, Fallback
 from endcast.client.wire import forecast_request
 from endcast.forecaster import Forecaster, ForecastStream
-from endcast.serving.codec import decode_call
-from endcast.serving.settings import Settings
+from endcast.serving.forecasts.codec import decode_call
+from endcast.serving.operations.settings import Settings
 from endcast.survival import NO_CAP
 from endcast.testing import ConstantHazardForecaster, ManualClock, OracleForecaster
 

@@ -27,7 +27,7 @@ from endcast.client import (
 from endcast.client.attempts import Attempts
 from endcast.client.retry import Retries
 from endcast.client.wire import Call, health_call
-from endcast.serving.schema import HealthReply
+from endcast.serving.api.schema import HealthReply
 from endcast.testing import ManualClock
 
 OK = httpx.Response(200, content=b'{"status": "ok"}')

@@ -24,8 +24,8 @@ from endcast.client import (
     ServiceUnavailable,
 )
 from endcast.serving.app import create_app
-from endcast.serving.run import listen, make_server, url_of
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
+from endcast.serving.processes.run import listen, make_server, url_of
 from endcast.testing import ConstantHazardForecaster
 
 KEY = "client-key-000001"

@@ -13,7 +13,7 @@ import pytest
 from endcast import Forecaster
 from endcast.datasets.synth import SynthLog
 from endcast.serving.app import create_app
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
 from endcast.testing import ConstantHazardForecaster
 from endcast.training.train import Settings as TrainSettings
 from endcast.training.train import train

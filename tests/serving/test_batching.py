@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from endcast import Completion, Forecast, Landmark
 from endcast.errors import InputError
+from endcast.serving.api.problems import ServiceError
 from endcast.serving.app import create_app
-from endcast.serving.batching import PART
-from endcast.serving.codec import Call, decode_call, decode_long_call
-from endcast.serving.problems import ServiceError
-from endcast.serving.settings import Settings
-from endcast.serving.turns import Turns
+from endcast.serving.bundles.turns import Turns
+from endcast.serving.forecasts.batching import PART
+from endcast.serving.forecasts.codec import Call, decode_call, decode_long_call
+from endcast.serving.operations.settings import Settings
 from endcast.testing import ConstantHazardForecaster
 
 Client = httpx.AsyncClient

@@ -13,7 +13,7 @@ import pytest
 
 from endcast import Completion, Forecast, InputError, Landmark, Request
 from endcast.serving.app import create_app
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
 from endcast.testing import ConstantHazardForecaster, OracleForecaster
 
 Call = Callable[..., httpx.Response]

@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from endcast.serving import connections
 from endcast.serving.app import create_app
-from endcast.serving.run import listen, make_server, url_of
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
+from endcast.serving.processes import connections
+from endcast.serving.processes.run import listen, make_server, url_of
 from endcast.testing import ConstantHazardForecaster
 
 FORECASTS = b"POST /v1/forecasts HTTP/1.1\r\nhost: x\r\n"

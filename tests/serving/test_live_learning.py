@@ -22,9 +22,9 @@ from endcast.errors import InputError
 from endcast.predictors.onnx_forecaster import OnnxForecaster, load_forecaster
 from endcast.predictors.recalibration import Recalibration
 from endcast.serving.app import create_app
-from endcast.serving.bundles import Loaded
+from endcast.serving.bundles.holder import Loaded
+from endcast.serving.operations.settings import Settings
 from endcast.serving.outcomes.figures import BookFigures
-from endcast.serving.settings import Settings
 from endcast.training.train import Trained
 
 #: Later than any synthetic log.

@@ -12,10 +12,10 @@ import pytest
 from starlette.requests import Request
 
 from endcast.errors import EndcastError
-from endcast.serving.auth import CALLER, is_loopback, key_guard, keys_of
+from endcast.serving.api.problems import ServiceError
 from endcast.serving.context import Access
-from endcast.serving.problems import ServiceError
-from endcast.serving.settings import Settings
+from endcast.serving.operations.auth import CALLER, is_loopback, key_guard, keys_of
+from endcast.serving.operations.settings import Settings
 
 FORECAST, OTHER, ADMIN = "forecast-key-0001", "forecast-key-0002", "admin-key-00000001"
 BOTH = Settings(api_keys=(f"gateway:{FORECAST}", OTHER), admin_keys=(ADMIN,))

@@ -19,8 +19,8 @@ import httpx
 import pytest
 
 from endcast.serving.app import create_app
-from endcast.serving.run import listen, make_server, url_of
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
+from endcast.serving.processes.run import listen, make_server, url_of
 from endcast.testing import ConstantHazardForecaster
 
 pytestmark = pytest.mark.slow

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from endcast.errors import EndcastError, InputError
-from endcast.serving.config import DEFAULT, MASKED, Value, load_config, of_assignments, printed, printed_json
-from endcast.serving.config_values import from_text, from_toml, to_toml
-from endcast.serving.settings import DECLARED, TYPES, Settings
+from endcast.serving.operations.config import DEFAULT, MASKED, Value, load_config, of_assignments, printed, printed_json
+from endcast.serving.operations.config_values import from_text, from_toml, to_toml
+from endcast.serving.operations.settings import DECLARED, TYPES, Settings
 
 SECRET = "s3cret-s3cret-s3cret"
 

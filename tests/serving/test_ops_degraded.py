@@ -13,7 +13,7 @@ import pytest
 
 from endcast import CurveTable, Forecast, InputError, Landmark
 from endcast.predictors.product_limit import product_limit
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
 from endcast.survival import FloatArray
 from endcast.testing import ConstantHazardForecaster
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from endcast.serving.app import create_app
-from endcast.serving.config import PREFIX
-from endcast.serving.metrics_outcomes import COUNTERS, GAUGES
-from endcast.serving.settings import DECLARED, Settings
+from endcast.serving.metrics.of_outcomes import COUNTERS, GAUGES
+from endcast.serving.operations.config import PREFIX
+from endcast.serving.operations.settings import DECLARED, Settings
 from endcast.testing import ConstantHazardForecaster
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from endcast import Forecast, Landmark
 from endcast.serving.app import create_app
-from endcast.serving.logs import JsonFormatter, TextFormatter, configure_logging, request_id, sane_request_id
-from endcast.serving.settings import Settings
+from endcast.serving.operations.logs import JsonFormatter, TextFormatter, configure_logging, request_id, sane_request_id
+from endcast.serving.operations.settings import Settings
 from endcast.testing import ConstantHazardForecaster
 
 Call = Callable[..., httpx.Response]

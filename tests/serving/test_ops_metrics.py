@@ -17,13 +17,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from endcast.predictors.drift import Deviation, DriftReport
 from endcast.serving.app import create_app
-from endcast.serving.metrics import Metrics
-from endcast.serving.metrics_outcomes import COUNTERS, GAUGES
-from endcast.serving.metrics_shared import SAME, SUMMED, SharedMetrics, is_alive, merge
+from endcast.serving.metrics.instruments import Metrics
+from endcast.serving.metrics.of_outcomes import COUNTERS, GAUGES
+from endcast.serving.metrics.shared import SAME, SUMMED, SharedMetrics, is_alive, merge
+from endcast.serving.operations.settings import Settings
 from endcast.serving.outcomes.calibration import Calibration, HorizonFigures, QuantileFigures
-from endcast.serving.outcomes.comparison import Interval
 from endcast.serving.outcomes.figures import BookFigures, Compared, Evidence, LiveFigures
-from endcast.serving.settings import Settings
+from endcast.serving.shadow.comparison import Interval
 from endcast.testing import ConstantHazardForecaster
 
 Call = Callable[..., httpx.Response]

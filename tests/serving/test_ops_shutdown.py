@@ -19,8 +19,8 @@ import pytest
 
 from endcast.errors import EndcastError
 from endcast.serving.app import create_app
-from endcast.serving.run import make_server
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
+from endcast.serving.processes.run import make_server
 from endcast.testing import ConstantHazardForecaster
 
 ASK = {"requests": [{"prompt_tokens": 1}]}

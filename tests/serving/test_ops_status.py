@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from endcast.serving.activity import Activity, quantile
-from endcast.serving.metrics import Metrics
-from endcast.serving.routes_status import page
-from endcast.serving.settings import Settings
-from endcast.serving.status_schema import StatusReply
+from endcast.serving.metrics.instruments import Metrics
+from endcast.serving.operations.settings import Settings
+from endcast.serving.status.activity import Activity, quantile
+from endcast.serving.status.routes import page
+from endcast.serving.status.schema import StatusReply
 from endcast.testing import ConstantHazardForecaster, ManualClock
 
 Call = Callable[..., httpx.Response]

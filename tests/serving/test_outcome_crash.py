@@ -117,8 +117,8 @@ def test_the_service_is_killed_and_started_again(tmp_path: Path, environment: di
 
     program = (
         "import sys; from pathlib import Path\n"
-        "from endcast.serving.app import create_app\nfrom endcast.serving.settings import Settings\n"
-        "from endcast.serving.run import listen, serve_until_stopped, url_of\n"
+        "from endcast.serving.app import create_app\nfrom endcast.serving.operations.settings import Settings\n"
+        "from endcast.serving.processes.run import listen, serve_until_stopped, url_of\n"
         "from endcast.testing import ConstantHazardForecaster\n"
         "with listen('127.0.0.1', 0) as s:\n"
         "    print(url_of(s), flush=True)\n"

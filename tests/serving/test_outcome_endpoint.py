@@ -20,9 +20,9 @@ from endcast import BundleError, Completion
 from endcast.datasets.read import read
 from endcast.forecaster import Forecaster
 from endcast.serving.app import create_app
+from endcast.serving.operations.settings import Settings
 from endcast.serving.outcomes.disk import Calls
 from endcast.serving.outcomes.service import OutcomeService
-from endcast.serving.settings import Settings
 from endcast.testing import ConstantHazardForecaster
 
 

@@ -11,7 +11,7 @@ import httpx
 
 from endcast.datasets.read import read
 from endcast.serving.app import create_app
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
 from endcast.testing import ConstantHazardForecaster
 
 

@@ -16,7 +16,7 @@ from endcast import Forecast, Landmark, Request
 from endcast.datasets.synth import SynthLog
 from endcast.predictors.onnx_forecaster import OnnxForecaster, load_forecaster
 from endcast.serving.app import create_app
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
 from endcast.training.train import Trained
 
 Call = Callable[..., httpx.Response]

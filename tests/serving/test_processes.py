@@ -20,8 +20,8 @@ SERVE = """
 import sys
 from pathlib import Path
 from endcast.serving.launch import folder_context, serve_folder
-from endcast.serving.run import listen, url_of
-from endcast.serving.settings import Settings
+from endcast.serving.processes.run import listen, url_of
+from endcast.serving.operations.settings import Settings
 
 if __name__ == "__main__":
     context = folder_context(Path(sys.argv[1]), Settings(processes=int(sys.argv[2]), watch_s=float(sys.argv[3])))

@@ -16,10 +16,10 @@ import pytest
 from endcast import Landmark, Request, load_forecaster
 from endcast.errors import EndcastError
 from endcast.serving.app import build_app
-from endcast.serving.bundles import Loaded, load_bundle
+from endcast.serving.bundles.holder import Loaded, load_bundle
 from endcast.serving.context import Context
 from endcast.serving.launch import folder_context
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
 
 Client = httpx.AsyncClient
 Two = tuple[pathlib.Path, pathlib.Path]

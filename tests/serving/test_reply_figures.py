@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endcast.errors import BundleError
-from endcast.serving.reply import CURVE_TOKENS, forecasts_reply
+from endcast.serving.forecasts.reply import CURVE_TOKENS, forecasts_reply
 from endcast.survival import NO_CAP, CurveTable, Forecast, SurvivalBatch, log_survival_from_hazard
 
 EDGES = np.array([0, 1, 2, 3, 4, 8, 9, 30, 31, 100, 1_000, 5_000])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import endcast
 from endcast import Forecaster
 from endcast.serving.app import create_app
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
 from endcast.testing import ConstantHazardForecaster
 
 FORECASTERS: list[Forecaster] = [

@@ -16,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import endcast
 from endcast import Forecast, Landmark
+from endcast.serving.api.openapi import document_text
 from endcast.serving.app import create_app
-from endcast.serving.openapi import document_text
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
 from endcast.testing import ConstantHazardForecaster
 
 Call = Callable[..., httpx.Response]
@@ -136,7 +136,7 @@ def test_health_answers_while_a_batch_is_on_its_way() -> None:
 
 def test_openapi_is_the_pinned_file(service: Call) -> None:
     pinned = (ROOT / "docs" / "openapi.json").read_text(encoding="utf-8")
-    assert document_text() == pinned, "run: python -m endcast.serving.openapi docs/openapi.json"
+    assert document_text() == pinned, "run: python -m endcast.serving.api.openapi docs/openapi.json"
     response = service("GET", "/openapi.json")
     assert response.status_code == 200 and response.json() == json.loads(pinned)
 
@@ -152,7 +152,7 @@ def test_every_field_is_documented() -> None:
     text = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
     schemas = json.loads(document_text())["components"]["schemas"]
     declared = {name for schema in schemas.values() for name in schema.get("properties", {})}
-    codes = set(re.findall(r'"([a-z_]+)"', (ROOT / "serving" / "problems.py").read_text())) | {
+    codes = set(re.findall(r'"([a-z_]+)"', (ROOT / "serving" / "api" / "problems.py").read_text())) | {
         "not_found",
         "method_not_allowed",
     }

@@ -12,8 +12,8 @@ import pytest
 
 from endcast.errors import EndcastError
 from endcast.serving.app import create_app
-from endcast.serving.run import listen, make_server, url_of
-from endcast.serving.settings import Settings
+from endcast.serving.operations.settings import Settings
+from endcast.serving.processes.run import listen, make_server, url_of
 from endcast.testing import ConstantHazardForecaster
 
 

@@ -18,10 +18,10 @@ from endcast import Forecast, Landmark, load_forecaster
 from endcast.datasets.synth import SynthLog
 from endcast.errors import EndcastError
 from endcast.serving.app import create_app
-from endcast.serving.bundles import Loaded
-from endcast.serving.outcomes.comparison import ALPHA, LEAST, Difference, half_width
+from endcast.serving.bundles.holder import Loaded
+from endcast.serving.operations.settings import Settings
 from endcast.serving.outcomes.service import OutcomeService
-from endcast.serving.settings import Settings
+from endcast.serving.shadow.comparison import ALPHA, LEAST, Difference, half_width
 from endcast.testing import ConstantHazardForecaster
 from endcast.training.train import Trained
 

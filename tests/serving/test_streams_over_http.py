@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from endcast.forecaster import Forecaster
+from endcast.serving.api.problems import ServiceError
 from endcast.serving.app import build_app
-from endcast.serving.bundles import BundleHolder, Loaded
+from endcast.serving.bundles.holder import BundleHolder, Loaded
 from endcast.serving.context import Context
-from endcast.serving.metrics import Metrics
-from endcast.serving.problems import ServiceError
-from endcast.serving.settings import Settings
-from endcast.serving.streams import MOST_BUNDLES, StreamBook
+from endcast.serving.metrics.instruments import Metrics
+from endcast.serving.operations.settings import Settings
+from endcast.serving.streams.book import MOST_BUNDLES, StreamBook
 from endcast.testing import ConstantHazardForecaster, ManualClock
 from endcast.types import Landmark, Request
 

@@ -53,7 +53,7 @@ def forecast(
     landmark = Landmark(request=request, generated_tokens=generated_tokens, output=output)
     made = load_forecaster(bundle).forecast([landmark])[0]
     if as_json:
-        from endcast.serving.reply import forecasts_reply
+        from endcast.serving.forecasts.reply import forecasts_reply
 
         emit_json(forecasts_reply([made], [None], horizons=sorted(set(windows)), quantiles=sorted(set(levels))))
     else:

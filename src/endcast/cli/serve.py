@@ -13,8 +13,8 @@ from endcast.cli.options import BundleArgument
 from endcast.cli.output import JsonOption
 
 if TYPE_CHECKING:
-    from endcast.serving.config import Config, Value
-    from endcast.serving.settings import Settings
+    from endcast.serving.operations.config import Config, Value
+    from endcast.serving.operations.settings import Settings
 
 _EXAMPLE = '{"requests": [{"prompt_tokens": 374, "generated_tokens": 64, "parameters": {"max_tokens": 512}}]}'
 
@@ -52,7 +52,7 @@ def serve(
 
 
 def _config(file: Path | None, options: Mapping[str, Any], assignments: list[str]) -> Config:
-    from endcast.serving.config import Value, load_config, of_assignments
+    from endcast.serving.operations.config import Value, load_config, of_assignments
 
     flags: dict[str, Value] = of_assignments(assignments)
     flags |= {name: Value(value=value, source=f"--{name}") for name, value in options.items() if value is not None}
@@ -61,7 +61,7 @@ def _config(file: Path | None, options: Mapping[str, Any], assignments: list[str
 
 def _print(config: Config, *, as_json: bool) -> None:
     from endcast.cli.output import emit_json
-    from endcast.serving.config import printed, printed_json
+    from endcast.serving.operations.config import printed, printed_json
 
     if as_json:
         emit_json(printed_json(config))
@@ -73,8 +73,8 @@ def _serve(bundle: Path, settings: Settings) -> None:
     """Load and check the bundle, listen, say where, and serve until stopped."""
     from endcast.cli.output import console
     from endcast.serving.launch import folder_context, serve_folder
-    from endcast.serving.logs import configure_logging
-    from endcast.serving.run import listen, url_of
+    from endcast.serving.operations.logs import configure_logging
+    from endcast.serving.processes.run import listen, url_of
 
     configure_logging(settings)
     context = folder_context(bundle, settings)
@@ -88,7 +88,7 @@ def _serve(bundle: Path, settings: Settings) -> None:
 
 def _warn_if_open(settings: Settings) -> None:
     from endcast.cli.output import err_console
-    from endcast.serving.auth import is_loopback
+    from endcast.serving.operations.auth import is_loopback
 
     keys = settings.api_keys or settings.api_keys_file
     if not keys and not is_loopback(settings.host):

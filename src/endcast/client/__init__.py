@@ -11,7 +11,7 @@ from endcast.client.errors import CallRefused, ClientError, ServiceUnavailable, 
 from endcast.client.remote import RemoteForecaster, RemoteStream
 from endcast.client.retry import NO_RETRIES, RetryPolicy
 from endcast.client.sync import Client
-from endcast.serving.streams_schema import Asked
+from endcast.serving.streams.schema import Asked
 
 __all__ = [
     "NO_RETRIES",

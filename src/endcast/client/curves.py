@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from endcast.serving.schema import Curve
+from endcast.serving.api.schema import Curve
 from endcast.survival import NO_CAP, CurveTable, FloatArray, Forecast, IntArray, SurvivalBatch
 from endcast.types import Landmark, Request
 

@@ -20,7 +20,7 @@ from endcast.client.fallback import Fallback
 from endcast.client.sync import Client
 from endcast.errors import BundleError, InputError
 from endcast.forecaster import Forecaster, ForecastStream
-from endcast.serving.schema import Curve, ForecastReply, ForecastsReply
+from endcast.serving.api.schema import Curve, ForecastReply, ForecastsReply
 from endcast.survival import Forecast, SurvivalBatch
 from endcast.types import Completion, EndReason, Landmark, Request, check_count
 

@@ -14,9 +14,9 @@ from endcast.client.attempts import MOST_ANSWER_BYTES, Attempts, Options, checke
 from endcast.client.errors import ServiceUnavailable
 from endcast.client.retry import Retries
 from endcast.client.wire import Call
+from endcast.serving.api.schema import BundleReply, ForecastsReply, HealthReply, ReadyReply, ReloadReply
 from endcast.serving.outcomes.schema import OutcomesReply
-from endcast.serving.schema import BundleReply, ForecastsReply, HealthReply, ReadyReply, ReloadReply
-from endcast.serving.streams_schema import Asked, ClosedReply, StreamReply
+from endcast.serving.streams.schema import Asked, ClosedReply, StreamReply
 from endcast.types import Completion, Landmark
 
 T = TypeVar("T")

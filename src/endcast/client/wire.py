@@ -10,10 +10,10 @@ from urllib.parse import quote
 import msgspec
 
 from endcast.client.errors import CallRefused, ClientError, ServiceUnavailable, UnexpectedAnswer
+from endcast.serving.api.problems import DEADLINE_HEADER
+from endcast.serving.api.schema import BundleReply, ErrorReply, ForecastsReply, HealthReply, ReadyReply, ReloadReply
 from endcast.serving.outcomes.schema import OutcomesReply
-from endcast.serving.problems import DEADLINE_HEADER
-from endcast.serving.schema import BundleReply, ErrorReply, ForecastsReply, HealthReply, ReadyReply, ReloadReply
-from endcast.serving.streams_schema import AppendCall, Asked, CloseCall, ClosedReply, StreamReply
+from endcast.serving.streams.schema import AppendCall, Asked, CloseCall, ClosedReply, StreamReply
 from endcast.types import Completion, Landmark, Request
 
 T = TypeVar("T")
