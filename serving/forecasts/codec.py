@@ -116,7 +116,13 @@ def _decoded(body: bytes | memoryview, decoder: msgspec.json.Decoder[Body]) -> B
     except msgspec.ValidationError as error:
         if "got `float`" not in str(error) or len(body) > LONGEST_SHELL:
             raise
-        return decoder.decode(json.dumps(json.loads(bytes(body), parse_float=_whole_if_it_is)))
+        try:
+            document = json.loads(bytes(body), parse_float=_whole_if_it_is)
+        except json.JSONDecodeError as broken:  # after the value that was no whole number
+            raise malformed(f"the body is no JSON: {broken.msg}") from None
+        except ValueError:  # a whole number of thousands of digits
+            raise error from None
+        return decoder.decode(json.dumps(document))
 
 
 def _whole_if_it_is(digits: str) -> int | float:

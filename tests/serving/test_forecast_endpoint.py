@@ -248,7 +248,8 @@ def test_a_refusal_names_the_field(service: Call, body: Any, field: str) -> None
 @pytest.mark.parametrize(
     "raw",
     [b"", b"{", b"requests", b'{"requests": []} {}', b"\xff\xfe", b'{"requests": [{"prompt": "\xff"}]}', b"[" * 100_000,
-     b'{"requests": [{"prompt": "\\ud800"}]}', b'{"requests": [{"prompt_tokens": 1, "attributes": {"a": ' + b"[" * 9999],
+     b'{"requests": [{"prompt": "\\ud800"}]}', b'{"requests": [{"prompt_tokens": 1, "attributes": {"a": ' + b"[" * 9999,
+     b'0.0{"requests": []}', b'{"requests": [{"prompt_tokens": 64.0}]}}'],
 )  # fmt: skip
 def test_what_is_no_json_is_malformed(service: Call, raw: bytes) -> None:
     response = post(service, raw=raw)
@@ -256,6 +257,11 @@ def test_what_is_no_json_is_malformed(service: Call, raw: bytes) -> None:
         assert refused(response)["field"] == "body"
     else:
         assert refused(response, 400)["code"] == "malformed_json"
+
+
+def test_a_fraction_is_named_beside_a_number_of_thousands_of_digits(service: Call) -> None:
+    raw = b'{"requests": [{"prompt_tokens": 1.5, "attributes": {"x": %b}}]}' % (b"1" * 5_000)
+    assert refused(post(service, raw=raw))["field"] == "requests[0].prompt_tokens"
 
 
 def test_a_nan_in_a_free_object_is_found(service: Call) -> None:

@@ -196,6 +196,6 @@ def test_a_service_that_is_gone_is_said(browser: Browser) -> None:
         browser.until("document.getElementById('state').textContent === 'ready'")
         server.should_exit = True
         thread.join(PATIENCE_S)
-    browser.value("refresh()")
+    browser.value("document.dispatchEvent(new Event('visibilitychange'))")  # asks at once
     browser.until("document.getElementById('state').textContent === 'no answer'")
     assert "may be old" in browser.text("note") and not browser.value("document.getElementById('figures').hidden")
