@@ -113,7 +113,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     engine_key: Text | None = None  #: bearer key that engines want; clients' own is passed on unless given
     usage_options: bool = True  #: whether engines know ``stream_options``; without, events are counted for tokens
     policy: str = ""  #: unless given ``olp_br_h`` where there is a forecaster, else ``br_0``
-    forecaster: Text | None = None  #: a bundle's folder, or ``cold_start``; for policies that use forecasts
+    forecaster: Text | None = None  #: a bundle's folder, a service's URL, or ``cold_start``
+    forecaster_key: Text | None = None  #: the service's API key
     forecast_timeout_s: Seconds = 0.05
     admission: str = DEFAULT_ADMISSION
     horizon: Annotated[int, Meta(ge=0, le=4096)] = 20
@@ -133,7 +134,18 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         rule = admission_rule(self.admission)
         uses = POLICIES.get(self.policy)(self.policy_settings()).needs_forecast or rule.needs_forecast
         if uses and self.forecaster is None:
-            raise ValueError(f'policy {self.policy!r} uses forecasts: forecaster must name a bundle, or "cold_start"')
+            raise ValueError(
+                f'policy {self.policy!r} uses forecasts: forecaster must name a bundle, a service by URL, or "cold_start"'
+            )
+        if self.forecasts_by_service:
+            _check_url(self.forecaster or "")
+        elif self.forecaster_key is not None:
+            raise ValueError("forecaster_key is for a forecaster that is a service's URL")
+
+    @property
+    def forecasts_by_service(self) -> bool:
+        """Whether ``forecaster`` is the address of a forecast service."""
+        return self.forecaster is not None and self.forecaster.startswith(("http://", "https://"))
 
     @property
     def size(self) -> int:
@@ -197,12 +209,20 @@ def workers_of(pool: Pool) -> tuple[Worker, ...]:
     return tuple(found)
 
 
-def parse_config(text: str, name: str = "fleet.toml") -> Config:
-    """The configuration in ``text``; ``EndcastError`` names the line or key at fault, in the file called ``name``."""
+def parse_config(text: str, name: str = "fleet.toml", *, forecaster: str | None = None) -> Config:
+    """The configuration in ``text``; ``EndcastError`` names the line or key at fault, in the file called ``name``.
+
+    ``forecaster`` takes the place of what the file says for each pool.
+    """
     try:
         table: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise EndcastError(f"{name} is no TOML: {error}", hint=_HINT) from None
+    if forecaster is not None:
+        pools = table.get("pools")
+        for pool in pools if isinstance(pools, list) else ():
+            if isinstance(pool, dict):
+                pool["forecaster"] = forecaster
     try:
         return msgspec.convert(table, Config)
     except msgspec.ValidationError as error:
@@ -211,13 +231,13 @@ def parse_config(text: str, name: str = "fleet.toml") -> Config:
         raise EndcastError(f"{name}: {where + ': ' if where else ''}{what}", hint=_HINT) from None
 
 
-def read_config(path: Path) -> Config:
+def read_config(path: Path, *, forecaster: str | None = None) -> Config:
     """The configuration in a file; ``EndcastError`` if it cannot be used."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise EndcastError(f"{path} is no TOML: it is not UTF-8", hint=_HINT) from None
-    return parse_config(text, str(path))
+    return parse_config(text, str(path), forecaster=forecaster)
 
 
 def _check_url(url: str) -> None:

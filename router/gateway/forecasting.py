@@ -8,25 +8,21 @@ admitted with the prior's forecasts, and policies run as BR-0.
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-
-from endcast.forecaster import Forecaster, ForecastStream
+from endcast.forecaster import Forecaster
+from endcast.router.gateway.bench import Admitted, Bench, Job, News, Outcome, Poster
 from endcast.router.gateway.tickets import Ticket
-from endcast.router.soften import blend
-from endcast.survival import IntArray, SurvivalBatch
-from endcast.types import EndReason, Landmark, Request
+from endcast.survival import SurvivalBatch
+from endcast.types import EndReason
 
-Admitted = tuple[list[Ticket], SurvivalBatch]
-News = tuple[list[Ticket], IntArray, SurvivalBatch]
-#: Tokens between two forecasts of a running request, for forecasters that read outputs and do not say.
-_EVERY = 32
+_LOG = logging.getLogger("endcast.router")
+
 #: Events that may wait for a forecaster that does not answer; then texts are no longer kept.
 _MOST_PENDING = 20_000
 
@@ -64,94 +60,6 @@ class Desk(Protocol):
         """New forecasts of running requests, with the tokens at which they were made, each once."""
 
 
-@dataclass
-class _Job:
-    """What happened since the last job: requests by key, texts in order, ends."""
-
-    opened: list[Ticket] = field(default_factory=list)
-    texts: list[tuple[Ticket, str, int]] = field(default_factory=list)
-    closed: list[tuple[int, EndReason, int, float | None]] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.opened) + len(self.texts) + len(self.closed)
-
-
-@dataclass
-class _Outcome:
-    admitted: Admitted | None = None
-    news: News | None = None
-
-
-class _Bench:
-    """The forecaster and its streams; touched by one thread at a time."""
-
-    def __init__(
-        self, forecaster: Forecaster, prior: Forecaster, horizon: int, soften: float, tells_expected: bool
-    ) -> None:
-        self._forecaster, self._prior, self._horizon, self._soften = forecaster, prior, horizon, soften
-        self._tells_expected = tells_expected
-        self._streams: dict[int, ForecastStream] = {}
-        every = getattr(forecaster, "refresh_every", None)
-        self.reads = every is not None
-        self._every = every or _EVERY
-
-    def prior(self, tickets: Sequence[Ticket]) -> SurvivalBatch:
-        """What is known of requests that nobody forecasts."""
-        batch = self._prior.forecast_batch([Landmark(request=request_of(t)) for t in tickets], self._horizon)
-        return blend(batch, batch, 0.0)
-
-    def work(self, job: _Job) -> _Outcome:
-        """Feed the forecaster, and make the forecasts that are due."""
-        try:
-            return self._work(job)
-        finally:
-            for key, *_ in job.closed:
-                self._streams.pop(key, None)  # also where it failed before it came to them
-
-    def _work(self, job: _Job) -> _Outcome:
-        outcome = _Outcome()
-        due: dict[int, Ticket] = {}
-        for ticket, text, generated in job.texts:
-            stream = self._streams.get(ticket.key)
-            if stream is None:
-                continue
-            before = stream.generated_tokens
-            stream.append(text, max(generated, before))
-            if stream.generated_tokens // self._every > before // self._every:
-                due[ticket.key] = ticket
-        for key, end, tokens, finished_s in job.closed:
-            due.pop(key, None)
-            stream = self._streams.pop(key, None)
-            if stream is not None:
-                stream.close(end=end, output_tokens=max(tokens, stream.generated_tokens), finished_s=finished_s)
-        if job.opened:
-            for ticket in job.opened:
-                if ticket.key not in self._streams:
-                    self._streams[ticket.key] = self._forecaster.open(request_of(ticket))
-            outcome.admitted = self._admit(job.opened)
-        if due:
-            tickets = list(due.values())
-            streams = [self._streams[ticket.key] for ticket in tickets]
-            made_at = np.array([stream.generated_tokens for stream in streams], dtype=np.int64)
-            outcome.news = tickets, made_at, self._blended(streams, made_at)
-        return outcome
-
-    def _admit(self, tickets: list[Ticket]) -> Admitted:
-        streams = [self._streams[ticket.key] for ticket in tickets]
-        batch = self._blended(streams, np.zeros(len(streams), dtype=np.int64))
-        if self._tells_expected:
-            for ticket, expected in zip(tickets, batch.expected_remaining.tolist(), strict=True):
-                ticket.expected = expected
-        return tickets, batch
-
-    def _blended(self, streams: list[ForecastStream], generated: IntArray) -> SurvivalBatch:
-        batch = self._forecaster.forecast_batch(streams, self._horizon)
-        if self._soften == 0.0:
-            return blend(batch, batch, 0.0)
-        at = [Landmark(request=s.request, generated_tokens=int(g)) for s, g in zip(streams, generated, strict=True)]
-        return blend(batch, self._prior.forecast_batch(at, self._horizon), self._soften)
-
-
 class _Base(ABC):
     """What both desks share: the events that wait for the next job, and the forecasts that wait to be fetched."""
 
@@ -168,22 +76,31 @@ class _Base(ABC):
 
         ``tells_expected``: whether tickets get the expected output at admission, for logs: as dear as the rest.
         """
-        self._bench = _Bench(forecaster, prior, horizon, soften, tells_expected)
-        self.bundle = forecaster.bundle
+        self._bench = Bench(forecaster, prior, horizon, soften, tells_expected)
         self.healthy = True
         self.failures = 0  #: jobs that failed
         self.late = 0  #: jobs that were late
         self.priors = 0  #: requests admitted with the prior
         self.problem = ""  #: what was wrong last
-        self._job = _Job()
+        self._job = Job()
         self._open: set[int] = set()  # requests that the forecaster was or will be told of
         self._admitted: list[Admitted] = []
         self._news: list[News] = []
 
     @property
+    def bundle(self) -> str:
+        """What makes the forecasts."""
+        return self._bench.bundle
+
+    @property
+    def poster(self) -> Poster | None:
+        """Who tells a service of ends, where the forecaster is one."""
+        return self._bench.poster
+
+    @property
     def reads(self) -> bool:
         """Whether the forecaster reads outputs."""
-        return self._bench.reads
+        return self._bench.every is not None
 
     def open(self, ticket: Ticket) -> None:
         """A forecast is due."""
@@ -192,7 +109,7 @@ class _Base(ABC):
 
     def text(self, ticket: Ticket, text: str) -> None:
         """Kept until the next job, unless far too much waits already."""
-        if self._bench.reads and ticket.key in self._open and len(self._job.texts) < _MOST_PENDING:
+        if self.reads and ticket.key in self._open and len(self._job.texts) < _MOST_PENDING:
             self._job.texts.append((ticket, text, ticket.generated[0]))
 
     def close(self, ticket: Ticket, end: EndReason, tokens: int, finished_s: float | None) -> None:
@@ -219,12 +136,12 @@ class _Base(ABC):
     def pump(self, now_s: float) -> None:
         """Get on with it."""
 
-    def _take_job(self) -> _Job:
-        job, self._job = self._job, _Job()
+    def _take_job(self) -> Job:
+        job, self._job = self._job, Job()
         return job
 
-    def _deliver(self, outcome: _Outcome) -> None:
-        self.healthy, self.problem = True, ""
+    def _deliver(self, outcome: Outcome) -> None:
+        self._judge("")
         if outcome.admitted is not None:
             self._admitted.append(outcome.admitted)
         if outcome.news is not None:
@@ -232,7 +149,15 @@ class _Base(ABC):
 
     def _fail(self, error: BaseException) -> None:
         self.failures += 1
-        self.healthy, self.problem = False, f"{type(error).__name__}: {error}"
+        self._judge(f"{type(error).__name__}: {error}")
+
+    def _judge(self, problem: str) -> None:
+        """Forecasts come in time, or there is a ``problem``; a change is logged."""
+        if self.healthy and problem:
+            _LOG.warning("no forecasts by %s, routing is br_0: %s", self.bundle, problem)
+        elif not self.healthy and not problem:
+            _LOG.warning("forecasts by %s are back", self.bundle)
+        self.healthy, self.problem = not problem, problem
 
     def _admit_with_prior(self, tickets: list[Ticket]) -> None:
         if tickets:
@@ -276,7 +201,7 @@ class Threaded(_Base):
         self._timeout_s, self._retry_s, self._clock = timeout_s, retry_s, clock
         self.wake = wake
         self._pool = ThreadPoolExecutor(1, "endcast-forecasts")
-        self._running: tuple[Future[_Outcome], _Job, float] | None = None
+        self._running: tuple[Future[Outcome], Job, float] | None = None
         self._given_up = False  # on the job that runs: its requests were admitted with the prior
         self._retry_at = 0.0
 
@@ -303,8 +228,17 @@ class Threaded(_Base):
             future.add_done_callback(lambda _: self.wake())
 
     def stop(self) -> None:
-        """Wait for nothing: the thread ends with its job."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Wait for nothing: the thread ends with its job; ends that were not told yet are told then."""
+        job = self._take_job()
+        job.opened, job.texts = [], []
+        self._pool.submit(self._end, job)
+        self._pool.shutdown(wait=False)
+
+    def _end(self, job: Job) -> None:
+        try:
+            self._bench.work(job)
+        finally:
+            self._bench.close()
 
     def _fetch(self, now_s: float) -> None:
         if self._running is None:
@@ -314,7 +248,7 @@ class Threaded(_Base):
             if not self._given_up and self._clock() >= began_s + self._timeout_s:
                 self.late += 1
                 self._given_up = True
-                self.healthy, self.problem = False, f"no answer within {self._timeout_s:g} s"
+                self._judge(f"no answer within {self._timeout_s:g} s")
                 self._give_up_on(job)
             return
         late, self._running, self._given_up = self._given_up, None, False
@@ -330,14 +264,6 @@ class Threaded(_Base):
             outcome.admitted = None  # the prior has admitted them long since
         self._deliver(outcome)
 
-    def _give_up_on(self, job: _Job) -> None:
+    def _give_up_on(self, job: Job) -> None:
         waiting, self._job.opened = job.opened + self._job.opened, []
         self._admit_with_prior(waiting)
-
-
-def request_of(ticket: Ticket) -> Request:
-    """The request as forecasters see it."""
-    intake = ticket.intake
-    if intake.request is not None:
-        return intake.request
-    return Request(request_id=str(ticket.key), prompt_tokens=intake.prompt_tokens)

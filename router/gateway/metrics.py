@@ -185,6 +185,12 @@ _OF_ENGINES: tuple[tuple[str, str, Callable[[Books, int], int | None]], ...] = (
      _compared(lambda seen: _difference(seen.kv_tokens, seen.own_tokens))),
 )  # fmt: skip
 
+
+def _posted(pool: PoolAtWork, what: str) -> int | None:
+    poster = None if pool.desk is None else pool.desk.poster
+    return None if poster is None else getattr(poster, what)
+
+
 _OF_POOLS = (
     ("waiting", "Requests that wait for a slot.", lambda pool: pool.core.waiting),
     ("running", "Requests that run.", lambda pool: pool.core.running),
@@ -198,5 +204,8 @@ _OF_POOLS = (
     ("forecast_failures_total", "Forecast jobs that failed.", lambda pool: pool.desk and pool.desk.failures),
     ("forecast_late_total", "Forecast jobs that were late.", lambda pool: pool.desk and pool.desk.late),
     ("forecast_priors_total", "Requests admitted with the prior.", lambda pool: pool.desk and pool.desk.priors),
+    ("outcomes_waiting", "Ends that the forecast service is not told of yet.", lambda pool: _posted(pool, "waiting")),
+    ("outcomes_posted_total", "Ends that the forecast service took.", lambda pool: _posted(pool, "posted")),
+    ("outcomes_dropped_total", "Ends that the forecast service was never told of.", lambda pool: _posted(pool, "dropped")),
     ("rounds_without_forecasts_total", "Rounds as BR-0 for want of forecasts.", lambda pool: pool.core.late_forecasts),
 )  # fmt: skip

@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from endcast.forecaster import Forecaster
-    from endcast.router.gateway.config import Pool
+    from endcast.router.gateway.config import Config, Pool
 
 COLD_START = "cold_start"
 
@@ -23,19 +23,19 @@ def route(
         int | None,
         typer.Option(min=0, max=65_535, help="Port to listen on, instead of the file's; 0 takes a free one."),
     ] = None,
+    forecaster: Annotated[
+        str | None,
+        typer.Option(metavar="BUNDLE|URL", help="Bundle, or forecast service, of all pools, instead of the file's."),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Read the file and the bundles it names, and stop.")] = False,
 ) -> None:
     """Route OpenAI requests to the engines of a fleet until stopped by Ctrl-C or SIGTERM."""
-    import msgspec
-
     from endcast.cli.output import console
     from endcast.router.gateway.config import read_config
     from endcast.router.gateway.core import needs_forecasts
     from endcast.router.gateway.serve import serve_until_stopped
 
-    settings = read_config(config)
-    told = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    settings = msgspec.structs.replace(settings, listen=msgspec.structs.replace(settings.listen, **told))
+    settings = overridden(read_config(config, forecaster=forecaster), host, port)
     forecasters = {id(pool): forecasts_of(pool) for pool in settings.pools if needs_forecasts(pool)}
     workers = sum(pool.size for pool in settings.pools)
     if check:
@@ -45,7 +45,16 @@ def route(
     def tell(url: str) -> None:
         console.print(f"routing to {workers} workers at {url}", soft_wrap=True, markup=False)
 
+    log_to_stderr()
     serve_until_stopped(settings, lambda pool: forecasters[id(pool)], tell)
+
+
+def overridden(settings: Config, host: str | None, port: int | None) -> Config:
+    """``settings`` with what the command line says of listening."""
+    import msgspec
+
+    told = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    return msgspec.structs.replace(settings, listen=msgspec.structs.replace(settings.listen, **told))
 
 
 def forecasts_of(pool: Pool) -> tuple[Forecaster, Forecaster]:
@@ -55,4 +64,19 @@ def forecasts_of(pool: Pool) -> tuple[Forecaster, Forecaster]:
     prior = cold_start()
     if pool.forecaster is None or pool.forecaster == COLD_START:
         return cold_start(), prior
+    if pool.forecasts_by_service:
+        from endcast.client import service_forecaster
+
+        return service_forecaster(pool.forecaster, key=pool.forecaster_key, timeout_s=pool.forecast_timeout_s), prior
     return load_forecaster(pool.forecaster), prior
+
+
+def log_to_stderr() -> None:
+    """What the router logs (forecasts that go and come back, changes of the fleet), a line each."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("endcast.router")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)

@@ -77,14 +77,14 @@ class RemoteForecaster:
     def forecast(self, landmarks: Sequence[Landmark]) -> list[Forecast]:
         """One forecast a landmark, in order."""
         made: list[Forecast] = []
-        for part in _parts(landmarks):
+        for part in parts_of(landmarks):
             replies = self._ask(part)
-            made += self._degraded(part) if replies is None else _forecasts(replies, part)
+            made += self._degraded(part) if replies is None else forecasts_of(replies, part)
         return made
 
     def forecast_batch(self, landmarks: Sequence[Landmark | ForecastStream], horizon: int) -> SurvivalBatch:
         """The same as arrays; ``horizon`` in tokens, ≥ 0. Streams are asked about with their whole text."""
-        made = self.forecast([each if isinstance(each, Landmark) else _landmark(each) for each in landmarks])
+        made = self.forecast([each if isinstance(each, Landmark) else landmark_of(each) for each in landmarks])
         return joined_batch(made, horizon)
 
     def observe(self, completions: Sequence[Completion]) -> None:
@@ -165,7 +165,7 @@ class RemoteForecaster:
 class RemoteStream:
     """A running generation: its text so far, to be sent whole when a forecast is asked for."""
 
-    def __init__(self, forecaster: RemoteForecaster, request: Request) -> None:
+    def __init__(self, forecaster: Forecaster, request: Request) -> None:
         self._forecaster = forecaster
         self._request = request
         self._generated_tokens = 0
@@ -212,13 +212,13 @@ class RemoteStream:
             self._forecaster.observe([completion])
 
 
-def _landmark(stream: ForecastStream) -> Landmark:
+def landmark_of(stream: ForecastStream) -> Landmark:
     if not isinstance(stream, RemoteStream):
         raise BundleError("the stream was opened by another forecaster", hint="Open it with this one")
     return stream.landmark
 
 
-def _parts(landmarks: Sequence[Landmark]) -> Iterator[Sequence[Landmark]]:
+def parts_of(landmarks: Sequence[Landmark]) -> Iterator[Sequence[Landmark]]:
     for start in range(0, len(landmarks), BATCH):
         yield landmarks[start : start + BATCH]
 
@@ -233,7 +233,7 @@ def answers(forecasts: Sequence[ForecastReply], asked: int) -> bool:
     return fits and len(curves) == asked and len(grid) > 1 and grid[0] == 0
 
 
-def _forecasts(reply: ForecastsReply, landmarks: Sequence[Landmark]) -> list[Forecast]:
+def forecasts_of(reply: ForecastsReply, landmarks: Sequence[Landmark]) -> list[Forecast]:
     batch = batch_of([cast(Curve, each.curve) for each in reply.forecasts], landmarks, 0)
     return [
         Forecast(
