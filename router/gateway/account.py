@@ -13,6 +13,7 @@ from endcast.router.gateway.frames import (
     bears_token,
     count,
     read_frame,
+    stamped,
     text_of,
     usage_of,
     without_usage,
@@ -47,6 +48,9 @@ class Account:
         self._splitter = EventSplitter()
         self._moved: dict[int, int] = {}  # answers that went on and the core was not told of yet: events of each
         self._new_text: list[str] = []
+        self._all_ended = False  # the event being read ends the last answer
+        self._held = b""
+        self._fingerprint = b"null"
         self.ends: dict[int, EndReason] = {}  #: of answers that ended
         self.texts: dict[int, list[str]] = {}  #: of answers, where kept
         self.tokens: dict[int, int] = {}  #: of answers, as well as they are known
@@ -60,6 +64,16 @@ class Account:
     def complete(self) -> bool:
         """Whether nothing more is due: every answer has ended, or the engine has said that it is done or failed."""
         return self.done or self.failed or len(self.ends) >= self._body.choices
+
+    @property
+    def holds(self) -> bool:
+        """Whether the end of the last answer is kept back for what the usage event behind it may add."""
+        return bool(self._held)
+
+    def release(self) -> bytes:
+        """What is kept back, now that nothing is to be added."""
+        held, self._held = self._held, b""
+        return held
 
     def feed(self, data: bytes) -> bytes:
         """The events that ``data`` completes, as the client gets them; what is incomplete is kept back.
@@ -77,7 +91,7 @@ class Account:
         rest = self._splitter.rest
         kept = self._take(rest) if rest else b""
         self._tell()
-        return kept
+        return self.release() + kept
 
     def whole(self, data: bytes) -> None:
         """An answer that was not streamed."""
@@ -95,7 +109,16 @@ class Account:
             self.prompt_tokens, self.total_tokens = count(usage.prompt_tokens), count(usage.completion_tokens)
 
     def _take(self, event: bytes) -> bytes:
-        """Account for an event: its bytes as the client gets them."""
+        """Account for an event: its bytes, or those of the end that it lets go, as the client gets them."""
+        send = self._read(event)
+        if self._held:
+            return stamped(self.release(), self._fingerprint) + send
+        if self._all_ended and self._strips and not self._body.wants_usage:
+            self._held, send = send, b""
+        self._all_ended = False
+        return send
+
+    def _read(self, event: bytes) -> bytes:
         data = data_of(event)
         if data.strip() == DONE:
             self.done = True
@@ -118,6 +141,7 @@ class Account:
             self.total_tokens = tokens
             if not self._strips or self._body.wants_usage:
                 return event
+            self._fingerprint = bytes(frame.system_fingerprint)
             # A usage event is left out; what else an event without choices says stays.
             return b"" if frame.choices is not None and not frame.is_error else without_usage(event, frame)
         for choice in frame.choices:
@@ -137,6 +161,7 @@ class Account:
             self._end(choice)
             self._tell()
             self._core.on_answer_end(self._ticket, answer)
+            self._all_ended = len(self.ends) >= self._body.choices
 
     def _tell(self) -> None:
         """Tell the core what has come since the last time: tokens, and the text that they are."""

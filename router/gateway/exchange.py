@@ -35,6 +35,8 @@ _UNAVAILABLE = frozenset((502, 503, 504))
 _EVENT_STREAM = "text/event-stream"
 #: How long a stream may stay open, and hold its slot, when all has been said.
 _AFTER_DONE_S = 1.0
+#: How long the end of the last answer waits for a usage event.
+_HELD_S = 0.5
 
 
 def _streams(response: aiohttp.ClientResponse) -> bool:
@@ -278,7 +280,7 @@ class Exchange:
             if account.done:
                 watched.patience_s = min(watched.patience_s, _AFTER_DONE_S)
             try:
-                data = await read()
+                data = await (self._read_behind_end(out, account, watched) if account.holds else read())
             except UpstreamError:
                 broken, data = True, b""
         rest = account.rest()
@@ -287,6 +289,22 @@ class Exchange:
         if rest:
             await _to_client(write(rest))
         return ""
+
+    async def _read_behind_end(self, out: web.StreamResponse, account: Account, watched: Watched) -> bytes:
+        """What comes behind the last answer's end; where that takes long, the client gets the end without it."""
+        patience = watched.patience_s
+        watched.patience_s = min(patience, _HELD_S)
+        try:
+            return await self._read()
+        except asyncio.CancelledError:
+            if not watched.overdue:
+                raise
+            watched.task.uncancel()
+            watched.overdue, watched.alive_s, watched.patience_s = False, self._clock(), patience
+            await _to_client(out.write(account.release()))
+            return await self._read()
+        finally:
+            watched.patience_s = patience
 
     # ---- afterwards
 

@@ -48,6 +48,7 @@ class Frame(msgspec.Struct, gc=False):
     usage: msgspec.Raw = msgspec.Raw(b"null")
     error: Any = None
     object: Any = None
+    system_fingerprint: msgspec.Raw = msgspec.Raw(b"null")
 
     @property
     def is_error(self) -> bool:
@@ -68,6 +69,7 @@ _FRAME = msgspec.json.Decoder(Frame)
 _LOOSE = msgspec.json.Decoder(_Loose)
 _USAGE = msgspec.json.Decoder(Usage | None)
 _NULL = b"null"
+_FINGERPRINT = b'"system_fingerprint"'
 
 
 def read_frame(data: bytes) -> Frame | None:
@@ -148,6 +150,17 @@ def without_usage(event: bytes, frame: Frame) -> bytes:
             break
         event = event[: span[0]] + event[span[1] :]
     return event
+
+
+def stamped(event: bytes, fingerprint: bytes) -> bytes:
+    """The event that ends an answer, with the ``system_fingerprint`` (JSON) that the usage event behind it told.
+
+    Engines tell it in whichever of the two is the last; who did not ask for usage looks for it in this one.
+    """
+    chunk = event.rstrip(b"\r\n")
+    if fingerprint == _NULL or _FINGERPRINT in event or not chunk.endswith(b"}"):
+        return event
+    return b"".join((chunk[:-1], b",", _FINGERPRINT, b":", fingerprint, b"}", event[len(chunk) :]))
 
 
 def _member(text: bytes, start: int, name: bytes) -> tuple[int, int] | None:

@@ -86,6 +86,18 @@ def test_one_byte_at_a_time() -> None:
     assert sent == STRIPPED and account.done
 
 
+def test_what_the_usage_event_tells_beside_usage_stands_in_the_event_before_it() -> None:
+    marked = [*map(event, COUNTED), event(TOTAL | {"system_fingerprint": "f-1"}), event("[DONE]")]
+    end = event({k: v for k, v in COUNTED[-1].items() if k != "usage"})
+    expected = STRIPPED.replace(end, end[:-3] + b',"system_fingerprint":"f-1"}\n\n')
+    for pieces in (marked, [b"".join(marked)], [b"".join(marked[:-2])[:-1], b"\n", *marked[-2:]]):
+        assert account_of(pieces, strips=True)[0] == expected
+    own = event(COUNTED[-1] | {"system_fingerprint": "f-0"})
+    stream = b"".join([*marked[:3], own, *marked[4:]])
+    assert account_of([stream], strips=True)[0].count(b"system_fingerprint") == 1, "an event's own one stays"
+    assert account_of(marked[:-2], strips=True)[0] == STRIPPED.removesuffix(event("[DONE]")), "no usage event came"
+
+
 def test_several_answers_are_counted_each() -> None:
     frames = [chunk(i, {"role": "assistant"}, (7, 0)) for i in range(3)]
     frames += [

@@ -277,3 +277,20 @@ def test_cancelled_anywhere_the_books_empty_out(rig: RigMaker) -> None:
             assert not r.gateway.pools[0].dispatcher._futures and not r.core._entries
 
     asyncio.run(run())
+
+
+def test_the_last_answers_end_waits_only_briefly_for_usage(rig: RigMaker) -> None:
+    """The end is kept back for what a usage event may add; where the engine then says nothing, the client gets it all the same."""
+
+    async def run() -> None:
+        async with rig(workers=1, limits={"inter_chunk_timeout_s": 3.0}) as r:
+            r.fleet.ranks[0].faults.silent_after = 2
+            got = asyncio.create_task(r.chat(2))
+            await until(lambda: r.core.running == 1)
+            begun = asyncio.get_running_loop().time()
+            answer = await got
+            assert answer.frames[-1]["choices"][0]["finish_reason"] == "stop" and answer.text
+            assert asyncio.get_running_loop().time() - begun > 2.0, "and may still say something"
+            await r.settled()
+
+    asyncio.run(run())

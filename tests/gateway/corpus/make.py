@@ -211,7 +211,25 @@ def streams() -> Iterator[Case]:
             tokens,
             ended=end,
         )
+    yield from fingerprints()
     yield from odd_streams()
+
+
+def fingerprints() -> Iterator[Case]:
+    """Engines tell ``system_fingerprint`` in the last chunk: that of the usage, or, without one, that of the end."""
+    mark = {"system_fingerprint": "engine-1.0"}
+    for options in ("absent", "asked"):
+        frames, tokens = spoken("cjk")
+        heard = [*frames[:-2], frames[-2] | mark, "[DONE]"]
+        kept = unasked(frames, keep_total=options == "asked")
+        shown = [*kept[:-2], kept[-2] | mark, "[DONE]"]
+        send, receives = asked_body(OPTIONS[options], chat=True)
+        for wire, end in (("lf", "\n"), ("crlf", "\r\n")):
+            yield case(
+                f"fingerprint-{options}-{wire}", "what the usage event told beside usage stands in the last event",
+                send=send, receives=receives, answers=[streamed(sse(heard, end=end))], get=sse(shown, end=end),
+                books=books([tokens]),
+            )  # fmt: skip
 
 
 def odd_streams() -> Iterator[Case]:
