@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp
 import endcast
 from endcast.forecaster import Forecaster
 from endcast.serving.api.endpoints import refuse
-from endcast.serving.api.openapi import openapi_document
+from endcast.serving.api.openapi import Keys, openapi_document
 from endcast.serving.api.problems import ServiceError
 from endcast.serving.api.route_list import ROUTE_MODULES
 from endcast.serving.bundles.holder import BundleHolder, Loaded
@@ -46,7 +47,7 @@ def build_app(context: Context) -> FastAPI:
             yield
 
     app = FastAPI(title="endcast", version=endcast.__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.openapi = openapi_document  # type: ignore[method-assign]
+    app.openapi = partial(openapi_document, Keys.of(context.settings))  # type: ignore[method-assign]
     app.state.context = context
     context.guards.append(key_guard(context.settings))
     for module in ROUTE_MODULES:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -48,6 +49,7 @@ class Context:
     guards: list[Guard] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     reloader: Reloader | None = None  #: loads what the bundle's folder has, where it came from one
+    stream_folder: Path | None = None  #: where the processes of one service hand each other calls about streams
     outcomes: OutcomeService | None = None  #: set by the routes of outcomes; its ``figures`` say what was measured
 
     def tell_served(self, forecasts: Sequence[Forecast], landmarks: Sequence[Landmark]) -> None:

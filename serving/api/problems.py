@@ -115,6 +115,11 @@ def bundle_refused(message: str, hint: str = "") -> ServiceError:
     return ServiceError(409, "bundle_refused", f"{message:.300}", hint=f"{hint:.300}")
 
 
+def contradiction(field: str, message: str) -> ServiceError:
+    """409: two fields of a call say different things."""
+    return ServiceError(409, "contradiction", message, field=field, hint="Leave one of them out")
+
+
 def not_ready(message: str) -> ServiceError:
     """503."""
     return ServiceError(503, "not_ready", message)
@@ -125,9 +130,27 @@ def unknown_stream() -> ServiceError:
     return ServiceError(
         404,
         "unknown_stream",
-        "there is no such stream, or no longer",
+        "there is no such stream",
+        field="stream_id",
+        hint="If there was, the process that held it has ended: open it again with the text so far",
+    )
+
+
+def stream_gone() -> ServiceError:
+    """410."""
+    return ServiceError(
+        410,
+        "stream_gone",
+        "this stream is no longer open",
         field="stream_id",
         hint="It was closed, left alone for too long, or its bundle is too old: open it again with the text so far",
+    )
+
+
+def stream_unreachable() -> ServiceError:
+    """503: the process that holds the stream does not answer."""
+    return ServiceError(
+        503, "stream_unreachable", "the process that holds this stream did not answer", field="stream_id"
     )
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from endcast.serving.api.endpoints import Answer, answer, json_of, json_route, read_body, refusals
-from endcast.serving.api.problems import ServiceError, invalid_field
+from endcast.serving.api.problems import ServiceError, contradiction, invalid_field
 from endcast.serving.context import Context
 from endcast.serving.forecasts.codec import decode_body, landmark_of
 from endcast.serving.operations.settings import Settings
@@ -35,6 +35,8 @@ RETRY_S = 5
 _DECODER = msgspec.json.Decoder(OutcomesCall)
 _REFUSALS = {
     "400": "The body is no JSON.",
+    "408": "The body did not arrive in time.",
+    "409": "The outcome and its request have different ids.",
     "413": "The body is too large.",
     "415": "The body is compressed.",
     "422": "A field is not what it has to be; `field` names it.",
@@ -78,7 +80,7 @@ def _told(told: OutcomeTold, path: str, settings: Settings) -> Told:
         return Told(told, None)
     request = landmark_of(told.request, f"{path}.request").request
     if told.request_id and request.request_id not in ("", told.request_id):
-        raise invalid_field(f"{path}.request.request_id", "must be the outcome's request_id, or left out")
+        raise contradiction(f"{path}.request.request_id", "is another one than the outcome's request_id")
     named = msgspec.structs.replace(request, request_id=request.request_id or told.request_id or "")
     return Told(told, RequestPart.of(named, arrival=None, texts=settings.outcome_texts))
 
@@ -95,7 +97,7 @@ def routes(context: Context) -> list[Route]:
     context.outcomes = service
 
     async def outcomes(request: Request) -> Answer:
-        body = await read_body(request, context.settings.max_body_bytes)
+        body = await read_body(request, context.settings.max_body_bytes, context.settings.body_timeout_s)
         if len(body) <= context.settings.inline_body_bytes:
             told = decode_outcomes(body, context.settings)
         else:

@@ -107,16 +107,20 @@ def work(folder: str, settings: Settings, listening: socket.socket, connection: 
     """Serve until told to stop: the life of one process."""
     from endcast.serving.app import build_app
     from endcast.serving.launch import folder_context
-    from endcast.serving.metrics.shared import SharedMetrics, shared_folder
+    from endcast.serving.metrics import shared
+    from endcast.serving.metrics.shared import SharedMetrics
     from endcast.serving.operations.logs import configure_logging
     from endcast.serving.processes.run import serve_until_stopped
+    from endcast.serving.streams import peers
 
     configure_logging(settings)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is meant for the supervisor
-    peers = dataclasses.replace(settings, outcome_peers=True)
-    context = folder_context(Path(folder), peers)
+    settings = dataclasses.replace(settings, outcome_peers=True)
+    context = folder_context(Path(folder), settings)
     assert context.reloader is not None
     context.reloader.agreed = bundle
-    context.metrics.shared = SharedMetrics(shared_folder(Path(folder).parent.parent))
+    copies = Path(folder).parent.parent
+    context.metrics.shared = SharedMetrics(shared.shared_folder(copies))
+    context.stream_folder = peers.shared_folder(copies)
     context.lives.append(Link(context, context.reloader, connection).life)
-    serve_until_stopped(build_app(context), listening, peers)
+    serve_until_stopped(build_app(context), listening, settings)

@@ -29,6 +29,7 @@ _REFUSED = {
 }
 _BODY = {
     "400": "The body is no JSON.",
+    "408": "The body did not arrive in time.",
     "413": "The body is too large.",
     "415": "The body is compressed.",
     "422": "A field is not what it has to be; `field` names it.",

@@ -2,13 +2,12 @@
 
 A stream keeps the bundle that it was opened with, also when another is served by then. Bounded are: how many streams are
 open, the bytes that they hold on to, how long one may be left alone, and of how many bundles there may be streams (those of
-the oldest are dropped). A stream that was dropped is as unknown as one that never was.
+the oldest are dropped). Of a stream that was closed or dropped nothing is kept; its id tells that there was one (``names``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -16,10 +15,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from endcast.forecaster import ForecastStream
-from endcast.serving.api.problems import busy, unknown_stream
+from endcast.serving.api.problems import ServiceError, busy, stream_gone, unknown_stream
 from endcast.serving.bundles.holder import Loaded
 from endcast.serving.context import Context
 from endcast.serving.forecasts.degraded import degraded_forecasts, model_works
+from endcast.serving.streams.names import StreamNames
 from endcast.survival import Forecast
 from endcast.types import Landmark
 
@@ -47,8 +47,10 @@ class OpenStream:
 class StreamBook:
     """All open streams of one process."""
 
-    def __init__(self, context: Context, owner: str = "", clock: Callable[[], float] = time.monotonic) -> None:
-        self._context, self._owner, self._clock = context, owner, clock
+    def __init__(
+        self, context: Context, names: StreamNames | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._context, self._names, self._clock = context, names or StreamNames(), clock
         self._open: OrderedDict[str, OpenStream] = OrderedDict()  # the one left alone for longest first
         self._of_bundle: dict[Loaded, set[str]] = {}  # ids by bundle, oldest bundle first
         self.bytes = 0
@@ -66,7 +68,7 @@ class StreamBook:
         if len(self._open) >= settings.max_streams or self.bytes + held > settings.max_stream_bytes:
             raise busy(1)
         loaded = self._context.bundles.current
-        name = f"s-{self._owner}{'-' if self._owner else ''}{secrets.token_hex(12)}"
+        name = self._names.new()
         self.bytes += held  # before anybody else is asked: the room is taken
         try:
             async with loaded.turns.turn():
@@ -83,11 +85,11 @@ class StreamBook:
         return one
 
     def find(self, name: str) -> OpenStream:
-        """The open stream of this id; 404 if there is none."""
+        """The open stream of this id; 410 if there is none any more, 404 if there never was."""
         self.expire()
         one = self._open.get(name)
         if one is None:
-            raise unknown_stream()
+            raise self._missing(name)
         one.seen = self._clock()
         self._open.move_to_end(name)
         return one
@@ -120,10 +122,10 @@ class StreamBook:
         return one, made
 
     def close(self, name: str, how: str = "closed") -> OpenStream:
-        """End it; 404 if there is none."""
+        """End it; 410 if there is none any more, 404 if there never was."""
         one = self._open.pop(name, None)
         if one is None:
-            raise unknown_stream()
+            raise self._missing(name)
         self.bytes -= one.size
         of_bundle = self._of_bundle[one.loaded]
         of_bundle.remove(name)
@@ -131,6 +133,9 @@ class StreamBook:
             del self._of_bundle[one.loaded]
         self._context.metrics.streams_ended.labels(how).inc()
         return one
+
+    def _missing(self, name: str) -> ServiceError:
+        return stream_gone() if self._names.gave(name) else unknown_stream()
 
     def expire(self) -> None:
         """Drop those that were left alone for too long."""

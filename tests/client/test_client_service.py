@@ -109,7 +109,7 @@ def test_streams(url: str, kind: Callable[..., Any]) -> None:
         assert client.close_stream(opened.stream_id, end).outcome == "accepted"
         with pytest.raises(CallRefused) as error:
             client.append(opened.stream_id, "more", 8)
-        assert error.value.status == 404
+        assert error.value.status == 410
 
 
 @both

@@ -16,6 +16,7 @@ from endcast.serving.api.problems import ServiceError
 from endcast.serving.context import Access
 from endcast.serving.operations.auth import CALLER, is_loopback, key_guard, keys_of
 from endcast.serving.operations.settings import Settings
+from endcast.testing import ConstantHazardForecaster
 
 FORECAST, OTHER, ADMIN = "forecast-key-0001", "forecast-key-0002", "admin-key-00000001"
 BOTH = Settings(api_keys=(f"gateway:{FORECAST}", OTHER), admin_keys=(ADMIN,))
@@ -154,3 +155,32 @@ def test_metrics_need_a_key_unless_they_are_public(make_service: Callable[..., C
     service = make_service(settings=Settings(api_keys=(FORECAST,), public_metrics=public))
     assert service("GET", "/metrics").status_code == (200 if public else 401)
     assert service("GET", "/metrics", headers={"x-api-key": FORECAST}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(),
+        Settings(host="0.0.0.0"),
+        Settings(api_keys=(FORECAST,)),
+        Settings(admin_keys=(ADMIN,)),
+        BOTH,
+        Settings(api_keys=(FORECAST,), admin_keys=(ADMIN,), public_metrics=True),
+    ],
+    ids=["local", "open", "forecast", "admin", "both", "metrics"],
+)
+def test_the_openapi_document_says_which_calls_need_a_key(
+    make_service: Callable[..., Call], settings: Settings
+) -> None:
+    service = make_service(ConstantHazardForecaster(0.01), settings)
+    for path, item in service("GET", "/openapi.json").json()["paths"].items():
+        for method, operation in item.items():
+            status = service(method.upper(), path.replace("{stream_id}", "none")).status_code
+            needed = operation["security"] != [] and {} not in operation["security"]
+            assert needed == (status in (401, 403)), (method, path, status)
+            if status in (401, 403):
+                assert str(status) in operation["responses"]
+            if FORECAST in settings.api_keys and operation["security"] != []:
+                key = {"authorization": f"Bearer {FORECAST}"}
+                told = service(method.upper(), path.replace("{stream_id}", "none"), headers=key).status_code
+                assert (told == 403) == ("403" in operation["responses"]), (method, path, told)

@@ -295,16 +295,19 @@ def test_learning_can_be_switched_off() -> None:
         ({"outcomes": [{"request_id": "a", "output_tokens": 3, "finnished": 1}]}, "outcomes[0].finnished"),
         ({"outcomes": [{"request_id": "a" * 513, "output_tokens": 3}]}, "outcomes[0].request_id"),
         ({"outcomes": [{"request_id": "a", "output_tokens": 3, "request": {}}]}, "outcomes[0].request"),
-        (
-            {"outcomes": [{"request_id": "a", "output_tokens": 3, "request": request("b")}]},
-            "outcomes[0].request.request_id",
-        ),
         ({"outcomes": [{"request_id": "a", "output_tokens": 3}] * (Settings().max_requests + 1)}, "outcomes"),
     ],
 )
 def test_what_is_wrong_is_named(make_service: Callable[..., Any], body: dict[str, Any], field: str) -> None:
     answer = make_service()("POST", "/v1/outcomes", json=body)
     assert answer.status_code == 422 and answer.json()["error"]["field"] == field
+
+
+def test_an_outcome_and_its_request_with_different_ids_contradict_each_other(make_service: Callable[..., Any]) -> None:
+    body = {"outcomes": [{"request_id": "a", "output_tokens": 3, "request": request("b")}]}
+    answer = make_service()("POST", "/v1/outcomes", json=body)
+    told = answer.json()["error"]
+    assert (answer.status_code, told["code"], told["field"]) == (409, "contradiction", "outcomes[0].request.request_id")
     assert len(answer.content) < 4_096
 
 

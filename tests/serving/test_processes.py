@@ -47,6 +47,14 @@ class Served:
         """One call over a connection of its own, so that any process may answer."""
         return httpx.request(method, f"{self.url}{path}", timeout=60)
 
+    def post(self, path: str, body: Any) -> httpx.Response:
+        """The same, with a body."""
+        return httpx.post(f"{self.url}{path}", json=body, timeout=60)
+
+    def process_ids(self, calls: int = 12) -> set[int]:
+        """Of the processes that answer."""
+        return {self.get("/v1/status").json()["process"] for _ in range(calls)}
+
     def bundles(self, calls: int = 12) -> set[Any]:
         return {self.get("/v1/bundle").json()["bundle"] for _ in range(calls)}
 
@@ -121,6 +129,34 @@ def test_processes_live_and_die_and_change_together(
     served.process.send_signal(signal.SIGTERM)
     assert served.process.wait(30) == 0
     assert not any(pathlib.Path(f"/proc/{pid}").exists() for pid in children)
+
+
+@pytest.mark.slow
+def test_a_stream_is_reached_through_any_process_and_dies_with_its_own(
+    serve: Callable[..., Served], two_bundles: tuple[pathlib.Path, pathlib.Path]
+) -> None:
+    served = serve(two_bundles[0])
+    eventually(lambda: len(served.children()) == 2 and len(served.process_ids()) == 2)
+    ask = {"request": {"prompt_tokens": 40}, "forecast": {"horizons": [64]}}
+    opened = [served.post("/v1/streams", ask).json() for _ in range(12)]
+    owners = {int(one["stream_id"].split("-")[1][1:]) for one in opened}
+    assert owners == set(served.children())  # each process has opened some
+
+    for one in opened:  # each call over a connection of its own: whoever takes it hands it on
+        path = f"/v1/streams/{one['stream_id']}"
+        for n in range(1, 4):
+            told = served.post(f"{path}/append", {"text": "x", "generated_tokens": n, "forecast": {}}).json()
+            assert told["generated_tokens"] == n and told["forecast"]["expected_remaining"] > 0
+    assert served.post(f"/v1/streams/{opened[0]['stream_id']}/append", {"text": 1}).status_code == 422
+
+    dead = served.children()[0]
+    os.kill(dead, signal.SIGKILL)
+    eventually(lambda: len(served.children()) == 2 and dead not in served.children())
+    for one in opened:
+        lost = one["stream_id"].startswith(f"s-p{dead}-")
+        path = f"/v1/streams/{one['stream_id']}"
+        for expected in (404, 404) if lost else (200, 410):  # of the dead one nobody knows whether it was
+            assert {served.post(f"{path}/close", {}).status_code} == {expected}
 
 
 @pytest.mark.slow

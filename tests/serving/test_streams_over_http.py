@@ -66,7 +66,7 @@ def test_a_stream_lives_from_open_to_close() -> None:
     assert made["forecast"]["p_end"] == {"10": pytest.approx(1 - 0.99**10)}
     assert made["forecast"]["request_id"] == "r" and made["forecast"]["expected_output_tokens"] > 9
     assert closed == {"stream_id": stream["stream_id"], "outcome": "accepted"}
-    assert again.status_code == 404 and again.json()["error"]["code"] == "unknown_stream"
+    assert again.status_code == 410 and again.json()["error"]["code"] == "stream_gone"
     ended = context.metrics.registry.get_sample_value("endcast_streams_ended_total", {"how": "closed"})
     assert ended == 1 and context.metrics.registry.get_sample_value("endcast_stream_bytes") == 0
 
@@ -110,7 +110,7 @@ def test_a_stream_keeps_its_bundle_over_reloads_and_is_dropped_when_that_is_too_
     *seen, gone = with_service(context, work)
     for told in seen:
         assert told["bundle"] == "b0" and told["forecast"]["p_end"]["10"] == pytest.approx(1 - 0.99**10)
-    assert gone.status_code == 404
+    assert gone.status_code == 410
     dropped = context.metrics.registry.get_sample_value("endcast_streams_ended_total", {"how": "dropped"})
     assert dropped is not None and dropped >= 1
 
@@ -199,7 +199,7 @@ def test_whatever_callers_do_the_books_are_right(steps: list[tuple[Any, ...]]) -
             act = acts[what]
             book.expire()
             if name not in model:
-                with pytest.raises(ServiceError, match="no such stream"):
+                with pytest.raises(ServiceError, match=r"no such stream|no longer open"):
                     await act()
                 return
             await act()
@@ -271,4 +271,4 @@ def test_a_stream_may_be_dropped_without_an_outcome() -> None:
 
     dropped, again, after = with_service(context, work)
     assert dropped.status_code == 200 and dropped.json()["outcome"] is None
-    assert again.status_code == after.status_code == 404
+    assert again.status_code == after.status_code == 410
