@@ -22,6 +22,8 @@ from endcast.survival import CurveTable, Float32Array, FloatArray, IntArray, Sur
 
 #: Tokens that a load curve reaches beyond the horizon: so many steps pass at most until it is made anew.
 _LOOKAHEAD = 32 + STAGGER
+#: A chance to survive a token that is smaller reads as this.
+_LEAST_STEP = 1e-300
 #: Rows to begin with.
 _FEWEST_ROWS = 256
 
@@ -70,6 +72,19 @@ class ForecastBook:
         curve = self._curves_of(batch, rows)
         enter(self._waiting_load, self._where, rows, prompt, self._edges, self._step, curve, batch.position, batch.cap)
         return rows
+
+    def batch(self, rows: IntArray, generated: IntArray) -> SurvivalBatch:
+        """The forecasts in these rows (k,), as they stand once ``generated`` (k,) tokens are there."""
+        step = np.maximum(self._step[self._where[CURVE, rows]], _LEAST_STEP)
+        log = np.log(step[:, :-1]) * np.diff(self._edges)
+        log_survival = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(log, axis=1)], axis=1)
+        return SurvivalBatch(
+            table=CurveTable.from_log_survival(self._edges, log_survival, np.log(step[:, -1])),
+            row=np.arange(len(rows)),
+            position=self._where[POSITION, rows] + generated,
+            cap=np.maximum(self._where[CAP, rows] - generated, 1),
+            horizon=self._load.shape[1] - 1,
+        )
 
     def drop(self, rows: IntArray) -> None:
         """Forget requests that have gone."""

@@ -230,6 +230,10 @@ class ClusterState:
         started = np.arange(len(made)) < len(running) + len(preempted)
         return Lost(np.concatenate([running, waiting[REQUEST]]), np.array(made, dtype=np.int64), started)
 
+    def go_on(self, before: ClusterState) -> None:
+        """Take on what was learned of ends and of time in a state with other workers."""
+        self.latest_s, self._ends = before.latest_s, before._ends
+
     # ---- what a policy sees, and what becomes of what it says
 
     def gate(self) -> Gate:

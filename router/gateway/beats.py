@@ -25,6 +25,10 @@ class Beats:
         self.step_s: float | None = None  #: mean seconds a step; ``None`` until two steps were seen
         self.tokens_per_step = 1.0  #: mean tokens that an event brings; more than 1 with speculative decoding
 
+    def go_on(self, before: Beats) -> None:
+        """Take on what was measured before the fleet changed; the step that goes on is begun anew."""
+        self.count, self.step_s, self.tokens_per_step = before.count, before.step_s, before.tokens_per_step
+
     def hear(self, slot: int, tokens: float, now_s: float) -> bool:
         """An event with ``tokens`` (a mean, where several came at once) came in ``slot``: whether it is the first of a new step."""
         new = self._heard[slot] != 0

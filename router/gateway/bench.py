@@ -12,7 +12,7 @@ from endcast.forecaster import Forecaster, ForecastStream
 from endcast.router.gateway.tickets import Ticket
 from endcast.router.soften import blend
 from endcast.survival import IntArray, SurvivalBatch
-from endcast.types import EndReason, Landmark, Request
+from endcast.types import Completion, EndReason, Landmark, Request
 
 Admitted = tuple[list[Ticket], SurvivalBatch]
 News = tuple[list[Ticket], IntArray, SurvivalBatch]
@@ -46,14 +46,15 @@ class _Closes(Protocol):
 
 @dataclass
 class Job:
-    """What happened since the last job: requests by key, texts in order, ends."""
+    """What happened since the last job: requests by key, texts in order, ends; ends of requests that it does not know."""
 
     opened: list[Ticket] = field(default_factory=list)
     texts: list[tuple[Ticket, str, int]] = field(default_factory=list)
     closed: list[tuple[int, EndReason, int, float | None]] = field(default_factory=list)
+    learned: list[Completion] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.opened) + len(self.texts) + len(self.closed)
+        return len(self.opened) + len(self.texts) + len(self.closed) + len(self.learned)
 
 
 @dataclass
@@ -89,10 +90,13 @@ class Bench:
         poster: Poster | None = getattr(self._forecaster, "poster", None)
         return poster
 
+    def tune(self, horizon: int, soften: float, tells_expected: bool) -> None:
+        """From the next job on."""
+        self._horizon, self._soften, self._tells_expected = horizon, soften, tells_expected
+
     def close(self) -> None:
         """The forecaster is not used any more."""
-        if isinstance(self._forecaster, _Closes):
-            self._forecaster.close()
+        close(self._forecaster)
 
     def prior(self, tickets: Sequence[Ticket]) -> SurvivalBatch:
         """What is known of requests that nobody forecasts."""
@@ -124,6 +128,8 @@ class Bench:
             stream = self._streams.pop(key, None)
             if stream is not None:
                 stream.close(end=end, output_tokens=max(tokens, stream.generated_tokens), finished_s=finished_s)
+        if job.learned:
+            self._forecaster.observe(job.learned)
         if job.opened:
             for ticket in job.opened:
                 if ticket.key not in self._streams:
@@ -150,6 +156,12 @@ class Bench:
             return blend(batch, batch, 0.0)
         at = [Landmark(request=s.request, generated_tokens=int(g)) for s, g in zip(streams, generated, strict=True)]
         return blend(batch, self._prior.forecast_batch(at, self._horizon), self._soften)
+
+
+def close(forecaster: Forecaster) -> None:
+    """It is not used any more."""
+    if isinstance(forecaster, _Closes):
+        forecaster.close()
 
 
 def request_of(ticket: Ticket) -> Request:

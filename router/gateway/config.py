@@ -129,11 +129,13 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             msgspec.structs.force_setattr(self, "policy", chosen)
         if self.policy not in POLICIES:
             raise ValueError(f"policy {self.policy!r:.60} is unknown; known: {', '.join(POLICIES)}")
+        urls = [worker.url.rstrip("/") for worker in self.workers]
+        twice = sorted({url for url in urls if urls.count(url) > 1})
+        if twice:
+            raise ValueError(f"workers has {twice[0]} twice; several ranks behind one address are its ranks = N")
         if self.admission.partition(":")[0] not in ADMISSION_RULES:
             raise ValueError(f"admission {self.admission!r:.60} is unknown; known: {', '.join(ADMISSION_RULES)}")
-        rule = admission_rule(self.admission)
-        uses = POLICIES.get(self.policy)(self.policy_settings()).needs_forecast or rule.needs_forecast
-        if uses and self.forecaster is None:
+        if self.needs_forecasts and self.forecaster is None:
             raise ValueError(
                 f'policy {self.policy!r} uses forecasts: forecaster must name a bundle, a service by URL, or "cold_start"'
             )
@@ -141,6 +143,12 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             _check_url(self.forecaster or "")
         elif self.forecaster_key is not None:
             raise ValueError("forecaster_key is for a forecaster that is a service's URL")
+
+    @property
+    def needs_forecasts(self) -> bool:
+        """Whether routing in the pool uses forecasts."""
+        policy = POLICIES.get(self.policy)(self.policy_settings())
+        return policy.needs_forecast or admission_rule(self.admission).needs_forecast
 
     @property
     def forecasts_by_service(self) -> bool:

@@ -30,19 +30,27 @@ from endcast.types import EndReason
 Witness = Callable[[ClusterView, Decisions, Policy, str], None]
 
 
-def needs_forecasts(pool: Pool) -> bool:
-    """Whether routing in ``pool`` uses forecasts."""
-    policy = POLICIES.get(pool.policy)(pool.policy_settings())
-    return policy.needs_forecast or admission_rule(pool.admission).needs_forecast
-
-
 class RoutingCore:
     """The books of one pool of workers, and its policy."""
 
     def __init__(self, pool: Pool, *, desk: Desk | None = None, rng: np.random.Generator | None = None) -> None:
-        """``desk`` makes forecasts and must be given where ``needs_forecasts(pool)``; ``rng`` breaks ties."""
+        """``desk`` makes forecasts and must be given where ``pool.needs_forecasts``; ``rng`` breaks ties."""
+        self._rng = np.random.default_rng() if rng is None else rng
+        self._keys = 0
+        self.tickets: set[Ticket] = set()  #: of all requests that have not ended
+        self.waiting = 0  #: requests arriving or waiting
+        self.running = 0  #: requests placed
+        self.late_forecasts = 0  #: rounds that ran as BR-0 for want of forecasts
+        self.rounds = 0
+        self.failed_rounds = 0  #: rounds whose policy made impossible decisions; they ran as BR-0
+        self.problem = ""  #: what was wrong with the last of them
+        self.witness: Witness | None = None  #: told of each round's decisions before they are carried out
+        self._set_up(pool, workers_of(pool), desk)
+
+    def _set_up(self, pool: Pool, workers: Sequence[Worker], desk: Desk | None) -> None:
+        """Empty books for ``workers``, and the pool's policy."""
         settings = pool.policy_settings()
-        self.workers: Sequence[Worker] = workers_of(pool)
+        self.workers = workers
         self.policy_name = pool.policy
         self.policy = POLICIES.get(pool.policy)(settings)
         self.fallback = POLICIES.get("br_0")(settings)
@@ -54,21 +62,12 @@ class RoutingCore:
             admission=admission_rule(pool.admission),
         )
         self.beats = Beats(len(self.cluster.slots))
-        self._rng = np.random.default_rng() if rng is None else rng
         self._step = Step(self.cluster)
         self._arriving: list[Ticket] = []
         self._entries: dict[int, tuple[Ticket, int]] = {}  # what is in the cluster, by number: whose, which answer
         self._queued = 0  # entries in workers' own queues
-        self._keys = 0
         self._heard = False  # tokens since the last round
         self._holds = Holds(self.cluster)
-        self.waiting = 0  #: requests arriving or waiting
-        self.running = 0  #: requests placed
-        self.late_forecasts = 0  #: rounds that ran as BR-0 for want of forecasts
-        self.rounds = 0
-        self.failed_rounds = 0  #: rounds whose policy made impossible decisions; they ran as BR-0
-        self.problem = ""  #: what was wrong with the last of them
-        self.witness: Witness | None = None  #: told of each round's decisions before they are carried out
 
     @property
     def reads(self) -> bool:
@@ -81,6 +80,7 @@ class RoutingCore:
         """A request arrived. It waits from now on; ``on_end`` must be called for it, whatever happens."""
         self._keys += 1
         ticket = Ticket(self._keys, intake)
+        self.tickets.add(ticket)
         self._expect(ticket)
         return ticket
 
@@ -140,6 +140,7 @@ class RoutingCore:
             return
         self._take_back(ticket)
         ticket.phase = Phase.GONE
+        self.tickets.discard(ticket)
         if self.desk is not None:
             tokens = ticket.generated[0] if output_tokens is None else output_tokens
             self.desk.close(ticket, end, tokens, finished_s)
@@ -232,6 +233,7 @@ class RoutingCore:
         for i, ticket in enumerate(tickets):
             self._keys += 1
             ticket.number = self._keys  # numbers rise in the order of the pool
+            ticket.arrived_s = now_s
             ticket.phase = Phase.WAITING
             self._entries[ticket.number] = (ticket, 0)
             if ticket.intake.width > 1:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from endcast.router.gateway.config import Limits
 from endcast.router.gateway.core import RoutingCore
 from endcast.router.gateway.forecasting import Threaded
-from endcast.router.gateway.tickets import Intake, Phase, Ticket
+from endcast.router.gateway.tickets import NOWHERE, Intake, Phase, Ticket
 from endcast.types import EndReason
 
 #: Share of a step, and seconds, that a round waits after an end for other ends of the same step.
@@ -30,7 +31,8 @@ class Dispatcher:
     def __init__(self, core: RoutingCore, limits: Limits) -> None:
         self.core = core
         self.turned_away: dict[str, int] = {"queue_full": 0, "wait_exceeded": 0, "no_worker": 0, "shed": 0}
-        self._limits = limits
+        self.limits = limits
+        self.on_freed: Callable[[], None] | None = None  #: told, soon, of every end; for fleets that change
         self._loop = asyncio.get_running_loop()
         self._futures: dict[Ticket, tuple[asyncio.Future[int], float]] = {}  # and until when; longest waiting first
         self._sweep_s = min(limits.max_wait_s / 4, 1.0)
@@ -41,14 +43,13 @@ class Dispatcher:
         self._down = 0
         self._up = [True] * len(core.workers)
         self.placed = [(0, 0)] * len(core.workers)  #: slots and prompt tokens ever placed on each worker
-        if isinstance(core.desk, Threaded):
-            core.desk.wake = self._wake_from_thread
+        self._listen_to_desk()
 
     # ---- requests
 
     def enter(self, intake: Intake) -> Ticket:
         """A new request; ``NotServed`` 429 where too many wait already."""
-        if self.core.waiting >= self._limits.max_waiting:
+        if self.core.waiting >= self.limits.max_waiting:
             self.turned_away["queue_full"] += 1
             raise NotServed(429, "queue_full", "too many requests wait for a slot", self._retry_after())
         return self.core.open(intake)
@@ -56,14 +57,15 @@ class Dispatcher:
     async def place(self, ticket: Ticket) -> int:
         """The worker for a request that waits; ``NotServed`` 503 where there is none in time."""
         future: asyncio.Future[int] = self._loop.create_future()
-        self._futures[ticket] = future, self._loop.time() + self._limits.max_wait_s
+        self._futures[ticket] = future, self._loop.time() + self.limits.max_wait_s
         self.wake()
         if self._expiry is None:
             self._expiry = self._loop.call_later(self._sweep_s, self._expire)
         if self._down_since is not None:
-            self._loop.call_later(self._limits.no_worker_wait_s, self._all_down)
+            self._loop.call_later(self.limits.no_worker_wait_s, self._all_down)
         try:
-            return await future
+            await future
+            return ticket.worker
         finally:
             del self._futures[ticket]
 
@@ -96,7 +98,20 @@ class Dispatcher:
             self.wake()
         elif self._down_since is None:
             self._down_since = self._loop.time()
-            self._loop.call_later(self._limits.no_worker_wait_s, self._all_down)
+            self._loop.call_later(self.limits.no_worker_wait_s, self._all_down)
+
+    def moved(self, places: Sequence[int]) -> None:
+        """Workers were numbered anew: each one's new index or ``NOWHERE``. All may be given requests, until told otherwise."""
+        placed, self.placed = self.placed, [(0, 0)] * len(self.core.workers)
+        for before, place in enumerate(places):
+            if place != NOWHERE:
+                self.placed[place] = placed[before]
+        self._up, self._down, self._down_since = [True] * len(self.core.workers), 0, None
+        self._listen_to_desk()
+
+    def _listen_to_desk(self) -> None:
+        if isinstance(self.core.desk, Threaded):
+            self.core.desk.wake = self._wake_from_thread
 
     @property
     def up(self) -> int:
@@ -141,6 +156,8 @@ class Dispatcher:
             self.wake(max(core.desk.due_s - time.monotonic(), 0.0) + 1e-4)
 
     def _freed(self) -> None:
+        if self.on_freed is not None:
+            self._loop.call_soon(self.on_freed)
         if self.core.waiting:
             step = self.core.beats.step_s
             self.wake(0.0 if step is None else min(_GATHER_STEPS * step, _GATHER_S))
@@ -162,7 +179,7 @@ class Dispatcher:
     def _all_down(self) -> None:
         """No worker has been up for as long as requests may wait for one."""
         since = self._down_since
-        if since is None or self._loop.time() < since + self._limits.no_worker_wait_s - 1e-3:
+        if since is None or self._loop.time() < since + self.limits.no_worker_wait_s - 1e-3:
             return
         for future, _ in list(self._futures.values()):
             if not future.done():

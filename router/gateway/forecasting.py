@@ -16,10 +16,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from endcast.forecaster import Forecaster
-from endcast.router.gateway.bench import Admitted, Bench, Job, News, Outcome, Poster
+from endcast.router.gateway.bench import Admitted, Bench, Job, News, Outcome, Poster, request_of
 from endcast.router.gateway.tickets import Ticket
 from endcast.survival import SurvivalBatch
-from endcast.types import EndReason
+from endcast.types import Completion, EndReason
 
 _LOG = logging.getLogger("endcast.router")
 
@@ -113,10 +113,13 @@ class _Base(ABC):
             self._job.texts.append((ticket, text, ticket.generated[0]))
 
     def close(self, ticket: Ticket, end: EndReason, tokens: int, finished_s: float | None) -> None:
-        """Kept until the next job."""
+        """Kept until the next job; what the forecaster did not forecast it learns from all the same."""
         if ticket.key in self._open:
             self._open.discard(ticket.key)
             self._job.closed.append((ticket.key, end, tokens, finished_s))
+        elif len(self._job.learned) < _MOST_PENDING:  # admitted with the prior, or forecast by another forecaster
+            request = request_of(ticket)
+            self._job.learned.append(Completion(request=request, output_tokens=tokens, end=end, finished_s=finished_s))
 
     def prior(self, tickets: Sequence[Ticket]) -> SurvivalBatch:
         """What is known of requests that nobody forecasts."""
@@ -204,6 +207,24 @@ class Threaded(_Base):
         self._running: tuple[Future[Outcome], Job, float] | None = None
         self._given_up = False  # on the job that runs: its requests were admitted with the prior
         self._retry_at = 0.0
+        self._before: list[Threaded] = []  # forecasters that this one took over from, while they have running requests
+
+    def take_over(self, before: Threaded) -> None:
+        """What ``before`` has forecast and runs by now stays with it; what it was asked for and still waits does not."""
+        before.wake = lambda: None
+        before._admitted.clear()
+        self._before += [before, *before._before]
+        before._before = []
+
+    def let_go(self, ticket: Ticket) -> None:
+        """Another forecaster is asked about ``ticket`` from now on."""
+        self._open.discard(ticket.key)
+        self._job.opened = [one for one in self._job.opened if one is not ticket]
+
+    def tune(self, *, horizon: int, soften: float, tells_expected: bool, timeout_s: float) -> None:
+        """Other settings, from the next job on."""
+        self._bench.tune(horizon, soften, tells_expected)
+        self._timeout_s = timeout_s
 
     @property
     def due_s(self) -> float | None:
@@ -218,8 +239,31 @@ class Threaded(_Base):
         else:
             super().open(ticket)
 
+    def text(self, ticket: Ticket, text: str) -> None:
+        """Told to whichever forecaster has it."""
+        super().text(ticket, text)
+        for before in self._before:
+            before.text(ticket, text)
+
+    def close(self, ticket: Ticket, end: EndReason, tokens: int, finished_s: float | None) -> None:
+        """Told to this forecaster, and to the one that has it."""
+        super().close(ticket, end, tokens, finished_s)
+        for before in self._before:
+            if ticket.key in before._open:
+                before.close(ticket, end, tokens, finished_s)
+
+    def news(self) -> list[News]:
+        """Each once, of all forecasters."""
+        return [one for desk in (*self._before, self) for one in super(Threaded, desk).news()]
+
     def pump(self, now_s: float) -> None:
         """Fetch what is ready, give up on what is late, and start the next job."""
+        for before in list(self._before):
+            before.pump(now_s)
+            before._admitted.clear()
+            if not before._open and not len(before._job):
+                before.stop()
+                self._before.remove(before)
         self._fetch(now_s)
         if self._running is None and len(self._job) and (self.healthy or self._clock() >= self._retry_at):
             job = self._take_job()

@@ -15,6 +15,7 @@ from multidict import CIMultiDict
 from endcast.router.gateway.access_log import AccessLog
 from endcast.router.gateway.answers import error_answer
 from endcast.router.gateway.body import read_body
+from endcast.router.gateway.change import change, load_forecasters
 from endcast.router.gateway.config import Config
 from endcast.router.gateway.dispatch import NotServed
 from endcast.router.gateway.exchange import Exchange
@@ -39,16 +40,20 @@ class Gateway:
     ) -> None:
         """``forecasts`` is asked for the forecaster of each pool whose policy uses one."""
         loop = asyncio.get_running_loop()
-        self.config = config
         self.clock = loop.time
-        rng = np.random.default_rng() if rng is None else rng
-        logs = config.log.path is not None
-        self.pools = [PoolAtWork(pool, config.limits, forecasts, rng, logs=logs) for pool in config.pools]
-        self._by_model = {name: pool for pool in self.pools for name in pool.config.models}
+        self.rng = np.random.default_rng() if rng is None else rng
+        self._forecasts = forecasts
+        pairs, logs = load_forecasters(config, forecasts), config.log.path is not None
+        self.pools = [
+            PoolAtWork(pool, config.limits, pair, self.rng, logs=logs)
+            for pool, pair in zip(config.pools, pairs, strict=True)
+        ]
+        self.leaving: list[PoolAtWork] = []  #: pools that are not listed any more, until they are empty
+        self.reloads = {"applied": 0, "refused": 0}
         self.engines = Engines(config.limits, config.health)
+        self.watch = Watch(1.0)
+        self.take(config)
         urls = {worker.url for pool in self.pools for worker in pool.workers}
-        limits = config.limits
-        self.watch = Watch(min(limits.first_byte_timeout_s, limits.inter_chunk_timeout_s, 4.0) / 4)
         self.health = HealthKeeper(urls, config.health, self.engines.probe, self._tell_health, lambda: self.watch.lag_s)
         self.reconciler = Reconciler(
             self.pools, lambda url: self.engines.fetch(url, CIMultiDict()), config.health.reconcile_s
@@ -57,9 +62,6 @@ class Gateway:
         self.metrics = Metrics(self)
         self.draining = False
         self.open_calls = 0
-        self._tenants = {key.key.encode(): key.tenant for key in config.auth.keys}
-        #: Clients' keys are the router's own where it asks for them.
-        self.not_for_engines = ("authorization",) if self._tenants else ()
         self._routes: dict[tuple[str, str], _Answer] = {
             ("GET", "/health"): self._alive,
             ("GET", "/ready"): self._ready,
@@ -67,6 +69,26 @@ class Gateway:
             ("GET", "/"): self._show_page,
             ("GET", "/live"): self._show_live,
         }
+
+    def take(self, config: Config) -> None:
+        """Go by ``config`` from now on, as far as pools, health checks and the log are not concerned."""
+        self.config, limits = config, config.limits
+        self._by_model = {name: pool for pool in self.pools for name in pool.config.models}
+        self._tenants = {key.key.encode(): key.tenant for key in config.auth.keys}
+        #: Clients' keys are the router's own where it asks for them.
+        self.not_for_engines = ("authorization",) if self._tenants else ()
+        self.engines.change(limits, config.health)
+        self.watch.every_s = min(limits.first_byte_timeout_s, limits.inter_chunk_timeout_s, 4.0) / 4
+
+    async def change(self, config: Config | Callable[[], Config]) -> None:
+        """Another configuration, or who reads it, without dropping a request; whatever is wrong with it, the one so far stays."""
+        try:
+            told = await asyncio.to_thread(config) if callable(config) else config
+            await change(self, told, self._forecasts)
+        except BaseException:
+            self.reloads["refused"] += 1
+            raise
+        self.reloads["applied"] += 1
 
     async def __aenter__(self) -> Self:
         await self.engines.__aenter__()
@@ -82,7 +104,7 @@ class Gateway:
         await self.health.stop()
         await self.watch.stop()
         await self.engines.__aexit__(None, None, None)
-        for pool in self.pools:
+        for pool in [*self.pools, *self.leaving]:
             pool.stop()
         if self.log is not None:
             await self.log.stop()

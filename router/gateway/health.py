@@ -25,7 +25,7 @@ class Circuit:
     """One address: ``failed`` and ``passed`` say what happened at which time; ``open`` whether it is paused."""
 
     def __init__(self, settings: Health) -> None:
-        self._settings = settings
+        self.settings = settings
         self.failures = 0  #: in a row
         self.doubts = 0  #: doubtful events in a row
         self.total = 0
@@ -42,8 +42,8 @@ class Circuit:
         if self.paused_until is not None and now_s < self.paused_until:
             return
         self.failures += 1
-        pause = self._settings.pause_s * 2.0 ** min(self.failures - 1, 30)
-        self.paused_until = now_s + min(pause, self._settings.longest_pause_s)
+        pause = self.settings.pause_s * 2.0 ** min(self.failures - 1, 30)
+        self.paused_until = now_s + min(pause, self.settings.longest_pause_s)
 
     def doubtful(self, now_s: float) -> None:
         """It closed a connection without an answer, or took too long: once may be chance, twice in a row is a failure."""
@@ -75,21 +75,36 @@ class HealthKeeper:
         """``tell(url, up)`` is called with every verdict; ``lag`` says how late this process is itself, seconds."""
         self.circuits = {url: Circuit(settings) for url in urls}
         self._settings, self._probe, self._tell, self._lag = settings, probe, tell, lag
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._nudges = {url: asyncio.Event() for url in urls}
 
     def start(self) -> None:
         """Begin to probe."""
-        self._tasks = [asyncio.create_task(self._watch(url), name=f"health of {url}") for url in self.circuits]
+        for url in self.circuits.keys() - self._tasks.keys():
+            self._tasks[url] = asyncio.create_task(self._watch(url), name=f"health of {url}")
+
+    def change(self, urls: set[str], settings: Health) -> None:
+        """Other addresses and settings from now on; what is known of those that stay is kept."""
+        self._settings = settings
+        for url in self.circuits.keys() - urls:
+            del self.circuits[url], self._nudges[url]
+            self._tasks.pop(url).cancel()
+        for circuit in self.circuits.values():
+            circuit.settings = settings
+        for url in urls - self.circuits.keys():
+            self.circuits[url], self._nudges[url] = Circuit(settings), asyncio.Event()
+        self.start()
 
     async def stop(self) -> None:
         """Stop probing."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def failed(self, url: str, error: BaseException | None = None) -> None:
         """A call to ``url`` failed before its first byte: with ``error``, or with an answer that says so."""
+        if url not in self.circuits:
+            return  # no worker any more
         self._judge(self.circuits[url], error)
         self._tell(url, not self.circuits[url].open)
         self._nudges[url].set()
@@ -106,7 +121,8 @@ class HealthKeeper:
 
     def served(self, url: str) -> None:
         """A call to ``url`` was answered."""
-        self.circuits[url].served()
+        if url in self.circuits:
+            self.circuits[url].served()
 
     async def _watch(self, url: str) -> None:
         circuit, nudge, loop = self.circuits[url], self._nudges[url], asyncio.get_running_loop()

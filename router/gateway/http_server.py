@@ -12,12 +12,14 @@ from aiohttp import web
 _HEADERS = 64 * 1024
 
 
-def http_server(handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], max_body_bytes: int) -> web.Server:
+def http_server(
+    handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], max_body_bytes: Callable[[], int]
+) -> web.Server:
     """A server that answers with ``handle``; made within a running event loop."""
     loop = asyncio.get_running_loop()
 
     def make(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=max_body_bytes)
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=max_body_bytes())
 
     return web.Server(
         handle,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -59,7 +60,7 @@ class Metrics:
 
     def __init__(self, gateway: Gateway) -> None:
         self.registry = CollectorRegistry()
-        self.ended: dict[str, _Ended] = {pool.name: _Ended() for pool in gateway.pools}
+        self.ended: dict[str, _Ended] = defaultdict(_Ended, {pool.name: _Ended() for pool in gateway.pools})
         self.registry.register(_Books(gateway))
 
     def finished(self, pool: PoolAtWork, outcome: Outcome, tokens: int) -> None:
@@ -102,6 +103,10 @@ class _Books(Collector):
             for reason, count in pool.dispatcher.turned_away.items():
                 turned.add_metric([pool.name, reason], count)
         yield turned
+        reloads = CounterMetricFamily("endcast_router_reloads", "Fleet files read again.", labels=["outcome"])
+        for outcome, count in self._gateway.reloads.items():
+            reloads.add_metric([outcome], count)
+        yield reloads
         lag = self._gateway.watch.lag_s
         yield GaugeMetricFamily(
             "endcast_router_lag_seconds", "How late the router has lately been with what was due.", lag

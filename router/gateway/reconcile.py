@@ -14,8 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from endcast.router.gateway.adopted import Adopted
+from endcast.router.gateway.config import workers_of
 from endcast.router.gateway.engine_metrics import RankMetrics, read_metrics, together
 from endcast.router.gateway.pools import PoolAtWork
+from endcast.router.gateway.tickets import NOWHERE
 from endcast.router.gateway.upstream import UpstreamError
 
 #: What ended in the books has so long, or so many steps, to end in the engine.
@@ -70,6 +72,18 @@ class Books:
         self.adopted = Adopted(pool.core)
         self.compared: dict[int, Compared] = {}
         self._excess: dict[int, tuple[int, int]] = {}
+        self.generation = 0  #: of the workers' numbers
+        pool.on_moved = self.moved
+
+    def moved(self, places: Sequence[int]) -> None:
+        """The pool's workers were numbered anew: each one's new index or ``NOWHERE``. What was adopted is taken in again."""
+        before, compared, excess = self.adopted, self.compared, self._excess
+        self.adopted, self.generation = Adopted(self.pool.core), self.generation + 1
+        kept = [(old, new) for old, new in enumerate(places) if new != NOWHERE]
+        self.compared = {new: compared[old] for old, new in kept if old in compared}
+        self._excess = {new: excess[old] for old, new in kept if old in excess}
+        for old, new in kept:
+            self.adopted.adopt(new, int(before.requests[old]), int(before.tokens[old]))
 
     def own(self, worker: int) -> Own:
         """The books of ``worker`` without what was adopted."""
@@ -107,26 +121,44 @@ class Reconciler:
         """``fetch`` is a GET: status and body, or one of ``UpstreamError``, in bounded time and size."""
         self.books = [Books(pool) for pool in pools]
         self._fetch, self._every_s = fetch, every_s
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._clock = asyncio.get_running_loop().time
 
     async def start(self) -> None:
         """Begin; waits for the first answers, a second at most."""
-        if self._every_s == 0.0:
+        first = self._follow()
+        if not first:
             return
-        urls = {worker.url for books in self.books for worker in books.pool.workers}
-        first = {url: asyncio.Event() for url in urls}
-        self._tasks = [asyncio.create_task(self._watch(url, first[url]), name=f"metrics of {url}") for url in urls]
-        waits = [asyncio.create_task(event.wait()) for event in first.values()]
+        waits = [asyncio.create_task(event.wait()) for event in first]
         _, late = await asyncio.wait(waits, timeout=_FIRST_S)
         for task in late:
             task.cancel()
 
+    def change(self, pools: Sequence[PoolAtWork], every_s: float) -> None:
+        """Other pools, or other workers in them, from now on."""
+        known = {books.pool: books for books in self.books}
+        self.books = [known.get(pool) or Books(pool) for pool in pools]
+        self._every_s = every_s
+        self._follow()
+
+    def _follow(self) -> list[asyncio.Event]:
+        """Poll the addresses that there are: an event for each new one, set at its first answer."""
+        urls = (
+            {worker.url for books in self.books for worker in workers_of(books.pool.config)} if self._every_s else set()
+        )
+        for url in self._tasks.keys() - urls:
+            self._tasks.pop(url).cancel()
+        first = []
+        for url in sorted(urls - self._tasks.keys()):
+            first.append(asyncio.Event())
+            self._tasks[url] = asyncio.create_task(self._watch(url, first[-1]), name=f"metrics of {url}")
+        return first
+
     async def stop(self) -> None:
         """Stop polling."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _watch(self, url: str, first: asyncio.Event) -> None:
         while True:
@@ -138,11 +170,14 @@ class Reconciler:
         """Ask the engine at ``url`` once, and bring the books of its workers up to date."""
         asked = [(books, worker) for books in self.books for worker in books.pool.workers if worker.url == url]
         before = [books.own(worker.index) for books, worker in asked]
+        generations = [books.generation for books, _ in asked]
         if any(own.placed for own in before):
             steps = [books.pool.core.beats.step_s or 0.0 for books, _ in asked]
             await asyncio.sleep(min(max(_GRACE_S, _GRACE_STEPS * max(steps)), _LONGEST_GRACE_S))
         ranks = await self._told(url)
-        for (books, worker), own in zip(asked, before, strict=True):
+        for (books, worker), own, generation in zip(asked, before, generations, strict=True):
+            if books.generation != generation:
+                continue  # its workers have other numbers by now
             told = together(ranks) if worker.rank is None else ranks.get(worker.rank, RankMetrics())
             if told.requests is None:
                 books.stale(worker.index, self._clock())

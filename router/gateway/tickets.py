@@ -40,6 +40,7 @@ class Ticket:
     """A request in the router's books. Made by ``RoutingCore.open``; others read it and pass it back."""
 
     __slots__ = (
+        "arrived_s",
         "companions",
         "expected",
         "forecast",
@@ -69,5 +70,6 @@ class Ticket:
         self.forecast: SurvivalBatch | None = None  #: at admission; kept for requests of several answers
         self.expected: float | None = None  #: output tokens expected at admission
         self.reason = ""  #: which policy placed it, and why that one
+        self.arrived_s = 0.0  #: when it began to wait for a place
         self.placed_s = 0.0
         self.owner: Any = None  #: for whoever opened it

@@ -31,6 +31,10 @@ class Engines:
     """The way to the engines; an async context manager."""
 
     def __init__(self, limits: Limits, health: Health) -> None:
+        self.change(limits, health)
+
+    def change(self, limits: Limits, health: Health) -> None:
+        """Other settings, from the next call on."""
         self._health = health
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_timeout_s)
 
@@ -39,7 +43,6 @@ class Engines:
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0, ttl_dns_cache=30),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            timeout=self._timeout,
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             read_bufsize=_LINE,
             max_line_size=_LINE,
@@ -58,7 +61,7 @@ class Engines:
         """The response, its headers read; one of ``UpstreamError`` where there is none. ``url`` is taken as it is."""
         data = io.BytesIO(body) if body is not None and len(body) > _LARGE else body  # a large one goes in pieces
         return await self._session.request(
-            method, URL(url, encoded=True), headers=headers, data=data, allow_redirects=False
+            method, URL(url, encoded=True), headers=headers, data=data, allow_redirects=False, timeout=self._timeout
         )
 
     async def probe(self, url: str) -> bool:
@@ -69,7 +72,9 @@ class Engines:
     async def fetch(self, url: str, headers: CIMultiDict[str]) -> tuple[int, bytes]:
         """Status and body of a small GET, within the health check's time; one of more than ``_MOST`` bytes is an error."""
         async with asyncio.timeout(self._health.timeout_s):
-            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+            async with self._session.get(
+                url, headers=headers, allow_redirects=False, timeout=self._timeout
+            ) as response:
                 body = bytearray()
                 async for piece in response.content.iter_any():
                     body += piece

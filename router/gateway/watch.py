@@ -23,7 +23,7 @@ class Watch:
     """All that is watched, and the task that sweeps over it."""
 
     def __init__(self, every_s: float) -> None:
-        self._every_s = every_s
+        self.every_s = every_s
         self._watched: set[Watched] = set()
         self._task: asyncio.Task[None] | None = None
         self._due_s = math.inf
@@ -58,8 +58,8 @@ class Watch:
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            self._due_s = loop.time() + self._every_s
-            await asyncio.sleep(self._every_s)
+            self._due_s = loop.time() + self.every_s
+            await asyncio.sleep(self.every_s)
             now = loop.time()
             self._lag_s = max(now - self._due_s, 0.7 * self._lag_s)
             for watched in list(self._watched):

@@ -7,7 +7,7 @@ import json
 import pathlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -98,7 +98,7 @@ class Wire:
     """A port that leads to another, and can be dead: connections break off, new ones are refused."""
 
     def __init__(self, to: int) -> None:
-        self._to, self._open = to, set[asyncio.StreamWriter]()
+        self._to, self._tasks = to, set[asyncio.Task[Any]]()
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -109,23 +109,32 @@ class Wire:
     async def dead(self) -> None:
         assert self._server is not None
         self._server.close()
-        for writer in self._open:
-            writer.transport.abort()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)
 
     async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there = await asyncio.open_connection("127.0.0.1", self._to)
-        self._open |= {writer, there}
-        await asyncio.gather(self._pump(reader, there), self._pump(there_reader, writer))
-        self._open -= {writer, there}
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task: Any = asyncio.current_task()
+        self._tasks.add(task)
+        there = None
         try:
-            while data := await reader.read(65536):
-                writer.write(data)
-        except ConnectionError:
-            pass
+            there_reader, there = await asyncio.open_connection("127.0.0.1", self._to)
+            await asyncio.gather(_pump(reader, there), _pump(there_reader, writer))
+        except asyncio.CancelledError:
+            pass  # dead
         finally:
-            writer.close()
+            self._tasks.discard(task)
+            for one in (writer, there):
+                if one is not None:
+                    one.transport.abort()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+    writer.close()
 
 
 @asynccontextmanager

@@ -70,3 +70,40 @@ def test_what_cannot_work_is_one_line(tmp_path: pathlib.Path, more: str, said: s
     )
     assert done.returncode == 1 and done.stderr.startswith("error: ") and said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_the_file_is_read_again_when_told(tmp_path: pathlib.Path) -> None:
+    async def run() -> None:
+        async with MockFleet(MockSettings(workers=2, slots=8, t_fixed_s=0.02)) as fleet:
+            file = fleet_file(tmp_path, fleet.urls[:1])
+            command = [sys.executable, "-m", "endcast", "route", "--config", str(file), "--port", "0"]
+            process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            assert process.stdout and process.stderr
+            url = (await process.stdout.readline()).split()[-1].decode()
+            body = {"messages": [{"role": "user", "content": "x"}], "stream": True, "mock_output_tokens": 60}
+            async with (
+                aiohttp.ClientSession() as client,
+                client.post(f"{url}/v1/chat/completions", json=body) as answer,
+            ):
+                await answer.content.readline()
+                fleet_file(tmp_path, fleet.urls)
+                process.send_signal(signal.SIGHUP)
+                said = (await process.stderr.readline()).decode()
+                assert said.endswith("the configuration was read again: 1 pools, 2 workers\n")
+                file.write_text("[[pools]]\nworkers = []\n")
+                process.send_signal(signal.SIGHUP)
+                said = (await process.stderr.readline()).decode()
+                assert "the configuration so far stays" in said and "workers" in said and "Traceback" not in said
+                file.unlink()
+                process.send_signal(signal.SIGHUP)
+                assert "No such file" in (await process.stderr.readline()).decode()
+                async with client.get(f"{url}/metrics") as metrics:
+                    told = await metrics.text()
+                assert 'endcast_router_reloads_total{outcome="applied"} 1.0' in told
+                assert 'endcast_router_reloads_total{outcome="refused"} 2.0' in told
+                assert all(f'worker="{one}"' in told for one in fleet.urls)
+                assert (await answer.read()).endswith(b"data: [DONE]\n\n")
+            process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0 and await process.stderr.read() == b""
+
+    asyncio.run(run())

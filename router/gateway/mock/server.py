@@ -58,7 +58,9 @@ class Engine:
 
     async def start(self) -> str:
         """Listen, at the old port if there was one: the address."""
-        self._runner = web.ServerRunner(http_server(self._handle, 1 << 30), access_log=None, shutdown_timeout=0.5)
+        self._runner = web.ServerRunner(
+            http_server(self._handle, lambda: 1 << 30), access_log=None, shutdown_timeout=0.5
+        )
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
         await site.start()

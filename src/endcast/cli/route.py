@@ -29,24 +29,29 @@ def route(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Read the file and the bundles it names, and stop.")] = False,
 ) -> None:
-    """Route OpenAI requests to the engines of a fleet until stopped by Ctrl-C or SIGTERM."""
+    """Route OpenAI requests to the engines of a fleet until stopped by Ctrl-C or SIGTERM; SIGHUP reads FILE again."""
     from endcast.cli.output import console
     from endcast.router.gateway.config import read_config
-    from endcast.router.gateway.core import needs_forecasts
     from endcast.router.gateway.serve import serve_until_stopped
 
-    settings = overridden(read_config(config, forecaster=forecaster), host, port)
-    forecasters = {id(pool): forecasts_of(pool) for pool in settings.pools if needs_forecasts(pool)}
-    workers = sum(pool.size for pool in settings.pools)
+    def read() -> Config:
+        return overridden(read_config(config, forecaster=forecaster), host, port)
+
     if check:
+        settings = read()
+        for pool in settings.pools:
+            if pool.needs_forecasts:
+                forecasts_of(pool)
+        workers = sum(pool.size for pool in settings.pools)
         console.print(f"{config}: {len(settings.pools)} pools, {workers} workers", soft_wrap=True, markup=False)
         return
 
-    def tell(url: str) -> None:
+    def tell(url: str, settings: Config) -> None:
+        workers = sum(pool.size for pool in settings.pools)
         console.print(f"routing to {workers} workers at {url}", soft_wrap=True, markup=False)
 
     log_to_stderr()
-    serve_until_stopped(settings, lambda pool: forecasters[id(pool)], tell)
+    serve_until_stopped(read, forecasts_of, tell)
 
 
 def overridden(settings: Config, host: str | None, port: int | None) -> Config:
