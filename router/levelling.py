@@ -41,7 +41,7 @@ TOWARDS_HEAVIEST = 0.25
 #: So much of a window is what forecasts say; the rest is the present carried on, as if nothing ended.
 FORECAST_SHARE = 0.3
 #: Exchanges are sought this often, among so many of a round's placements.
-_PASSES, _EXCHANGED = 2, 32
+_PASSES, EXCHANGED = 2, 32
 #: An exchange must lower Φ by more than this share: sums differ by rounding.
 _LEAST_GAIN = 1e-6
 #: A fleet none of whose workers accepts anything has no level; it needs none.
@@ -50,25 +50,31 @@ _REASSOCIATE = {"reassoc", "contract", "nsz"}
 
 
 @njit(cache=True)
-def soften_windows(
-    load: FloatArray, waiting_load: Float32Array, waiting_row: IntArray, active: IntArray, prompt: IntArray,
-    share: float,
-) -> tuple[FloatArray, Float32Array]:  # fmt: skip
-    """Windows (G, H+1) of the workers and (n, H+1) of the n oldest waiting requests, in the order of ``waiting_row``
-    (n,): ``share`` of what is forecast, and for the rest as if nothing ended.
-
-    ``load`` (G, H+1) and ``waiting_load`` (rows, H+1) as forecast; ``active`` (G,) requests run; ``prompt`` (≥ n,) tokens.
-    """
-    still, steps = 1.0 - share, load.shape[1]
-    softened, waiting = np.empty_like(load), np.empty((waiting_row.shape[0], steps), dtype=np.float32)
+def soften_loads(load: FloatArray, active: IntArray, share: float) -> FloatArray:
+    """Windows (G, H+1) of the workers: ``share`` of what is forecast, ``load`` (G, H+1), and for the rest as if none of the
+    ``active`` (G,) requests ended."""
+    still, softened = 1.0 - share, np.empty_like(load)
     for g in range(load.shape[0]):
-        for h in range(steps):
+        for h in range(load.shape[1]):
             softened[g, h] = share * load[g, h] + still * (load[g, 0] + active[g] * h)
+    return softened
+
+
+@njit(cache=True)
+def soften_waiting(out: Float32Array, expected: Float32Array, prompt: int, share: float) -> None:
+    """The same of a waiting request of ``prompt`` tokens: ``out`` and ``expected`` (H+1,)."""
+    still = 1.0 - share
+    for h in range(out.shape[0]):
+        out[h] = share * expected[h] + still * (prompt + h)
+
+
+@njit(cache=True)
+def soften_oldest(waiting_load: Float32Array, waiting_row: IntArray, prompt: IntArray, share: float) -> Float32Array:
+    """The same (n, H+1) of the n oldest, whose forecasts are the rows ``waiting_row`` (n,) of ``waiting_load``; ``prompt`` (≥ n,)."""
+    waiting = np.empty((waiting_row.shape[0], waiting_load.shape[1]), dtype=np.float32)
     for i in range(waiting_row.shape[0]):
-        expected = waiting_load[waiting_row[i]]
-        for h in range(steps):
-            waiting[i, h] = share * expected[h] + still * (prompt[i] + h)
-    return softened, waiting
+        soften_waiting(waiting[i], waiting_load[waiting_row[i]], prompt[i], share)
+    return waiting
 
 
 @njit(cache=True, fastmath=_REASSOCIATE)
@@ -111,12 +117,11 @@ def choose_levelling(
     best, least = -1, np.inf
     for i in range(candidate.shape[0]):
         j = candidate[i]
-        if fits(gate, g, j):
-            cost = deviation(excess, waiting_load[j], scale, weight)
-            if toll.shape[0] > 0:
-                cost += toll[j, g]
-            if cost < least:
-                best, least = i, cost
+        cost = deviation(excess, waiting_load[j], scale, weight)
+        if toll.shape[0] > 0:
+            cost += toll[j, g]
+        if cost < least and fits(gate, g, j):
+            best, least = i, cost
     return best
 
 
@@ -180,35 +185,37 @@ def _exchanged(
 
 @njit(cache=True)
 def exchange(
-    position: IntArray, worker: IntArray, waiting_load: Float32Array, excess: FloatArray,
+    placed: IntArray, worker: IntArray, waiting_load: Float32Array, who: IntArray, excess: FloatArray,
     speed: FloatArray, weight: FloatArray, gate: Gate, toll: FloatArray,
 ) -> int:  # fmt: skip
-    """Swap requests placed (k,) on different workers while that lowers Φ and ``toll``; how many swaps. Changes ``position``,
-    ``excess``.
+    """Swap requests on different workers while that lowers Φ and ``toll``; how many swaps. Changes ``placed``, ``excess``.
+
+    ``placed`` (k,) are rows of ``waiting_load`` and ``toll``, the ``who[row]``-th oldest waiting requests.
 
     Where KV memory is bounded each must fit its new worker beside all that was placed there, the other one too.
     """
     swaps = 0
     for _ in range(_PASSES):
         before = swaps
-        for p in range(position.shape[0]):
+        for p in range(placed.shape[0]):
             for q in range(p):
                 a, b, to_a, to_b = worker[p], worker[q], 1.0 / speed[worker[p]], 1.0 / speed[worker[q]]
                 if a == b:
                     continue
-                gives, takes = waiting_load[position[p]], waiting_load[position[q]]
+                gives, takes = waiting_load[placed[p]], waiting_load[placed[q]]
                 now = _exchanged(excess[a], excess[b], gives, gives, to_a, to_b, weight)
                 then = _exchanged(excess[a], excess[b], takes, gives, to_a, to_b, weight)
                 if toll.shape[0] > 0:
-                    now += toll[position[p], a] + toll[position[q], b]
-                    then += toll[position[q], a] + toll[position[p], b]
-                if then < now * (1.0 - _LEAST_GAIN) and fits(gate, a, position[q]) and fits(gate, b, position[p]):
-                    take(gate, a, position[q])
-                    take(gate, b, position[p])
+                    now += toll[placed[p], a] + toll[placed[q], b]
+                    then += toll[placed[q], a] + toll[placed[p], b]
+                one, other = who[placed[p]], who[placed[q]]
+                if then < now - _LEAST_GAIN * abs(now) and fits(gate, a, other) and fits(gate, b, one):
+                    take(gate, a, other)
+                    take(gate, b, one)
                     for h in range(weight.shape[0]):
                         excess[a, h] += to_a * (takes[h] - gives[h])
                         excess[b, h] -= to_b * (takes[h] - gives[h])
-                    position[p], position[q] = position[q], position[p]
+                    placed[p], placed[q] = placed[q], placed[p]
                     swaps += 1
         if swaps == before:
             break
@@ -275,6 +282,7 @@ def levelling(
             take_candidate(candidate[:count], overtaken, index)
             count, placed = count - 1, placed + 1
         g = choose_worker(discounted, free, open_, key)
-    last = min(placed, _EXCHANGED)
-    exchange(position[:last], worker[:last], waiting_load, excess, speed, weight, gate, toll)
+    last = min(placed, EXCHANGED)
+    who = np.arange(waiting)
+    exchange(position[:last], worker[:last], waiting_load, who, excess, speed, weight, gate, toll)
     return position[:placed].copy(), worker[:placed].copy()

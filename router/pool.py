@@ -106,6 +106,8 @@ class Pool:
 def _remove(position: IntArray, columns: IntArray, numbers: FloatArray, head: int, overtaking: bool) -> IntArray:
     count, last = position.shape[0], 0
     taken = np.empty((FIELDS, count), dtype=np.int64)
+    if count == 0:
+        return taken  # there may be no column at the head
     for i in range(count):
         last = max(last, position[i])
         for c in range(FIELDS):

@@ -24,7 +24,8 @@ class OlpSettings:
     for all workers with as many slots and as much KV, else one for each worker; ``shed`` refuses arrivals whose reward
     does not pay for what they take.
     ``urgency`` μ ≥ 0 what a mean reward's worth of surplus counts beside a mean request's KV of imbalance filled, where
-    BR-H places (0: order decides only who is a candidate); ``patience`` ≥ 0 times the policies' ``max_overtakes`` is how
+    BR-H places (0: order decides only who is a candidate); ``shortlist`` how many with the highest surplus are candidates
+    there, ≥ 1; ``patience`` ≥ 0 times the policies' ``max_overtakes`` is how
     many later arrivals may pass a waiting request.
     ``fairness`` ≥ 0 how far a tenant's recent share lowers its requests (0: not at all), by no more than
     ``fairness_bound`` ≥ 1 times either way, with a memory of ``fairness_s`` seconds.
@@ -33,8 +34,8 @@ class OlpSettings:
     reward: str = "urgency"
     w_throughput: float = 0.0
     w_latency: float = 1.0
-    w_ttft: float = 0.0
-    w_tail: float = 1.25
+    w_ttft: float = 0.3
+    w_tail: float = 0.8
     latency_scale_s: float = 60.0
     tail_scale_s: float = 100.0
     tail_threshold_s: float = 60.0
@@ -46,14 +47,15 @@ class OlpSettings:
     batch: int = 32
     share_prices: bool = True
     shed: bool = False
-    urgency: float = 0.3
+    urgency: float = 0.2
+    shortlist: int = 40
     patience: float = 2.0
     fairness: float = 0.0
     fairness_bound: float = 4.0
     fairness_s: float = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("price_horizon", "updates", "update_every", "batch"):
+        for name in ("price_horizon", "updates", "update_every", "batch", "shortlist"):
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= 100_000:
                 raise InputError(name, f"must be a whole number from 1 to 100000, not {value!r:.60}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from endcast.router.balance_route import discounts
-from endcast.router.levelling import FORECAST_SHARE, levelling, soften_windows
+from endcast.router.levelling import FORECAST_SHARE, levelling, soften_loads, soften_oldest
 from endcast.router.policy import ClusterView, Decisions, PolicySettings
 from endcast.router.prefix_loss import prefix_loss
 from endcast.router.skill import WindowSkill
@@ -34,16 +34,10 @@ class BrH:
         """Fill every free slot while anything that fits waits."""
         assert view.forecast is not None
         forecast, oldest = view.forecast, self._settings.candidates + int(view.free.sum())
-        load, waiting_load = soften_windows(
-            forecast.load,
-            forecast.waiting_load,
-            forecast.waiting_row[:oldest],
-            view.active,
-            view.waiting_prompt,
-            FORECAST_SHARE * self._skill.observe(view),
-        )
+        share = FORECAST_SHARE * self._skill.observe(view)
+        waiting_load = soften_oldest(forecast.waiting_load, forecast.waiting_row[:oldest], view.waiting_prompt, share)
         position, worker = levelling(
-            load,
+            soften_loads(forecast.load, view.active, share),
             waiting_load,
             view.waiting_overtaken[: len(waiting_load)],
             view.free,

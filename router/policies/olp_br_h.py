@@ -1,4 +1,4 @@
-"""OLP orders, BR-H places: the highest surpluses compete for each slot by how well they balance (``docs/olp.md``)."""
+"""OLP orders, BR-H places: the highest surpluses compete for each slot by how well they level (``docs/olp.md``)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from endcast.router.balance_route import discounts
+from endcast.router.levelling import FORECAST_SHARE, soften_loads
 from endcast.router.olp.balance import release_balanced
 from endcast.router.olp.explain import Release, Scarcity, balance_filled
 from endcast.router.olp.queue import PricedQueue
 from endcast.router.policy import ClusterView, Decisions, PolicySettings
+from endcast.router.skill import WindowSkill
 from endcast.survival import IntArray
 
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
@@ -19,7 +21,7 @@ _LEAST_REWARD = 1e-300
 
 
 class OlpBrH:
-    """The N waiting requests with the highest surplus are the candidates; BR-H's window and their surplus choose.
+    """The N waiting requests with the highest surplus are the candidates; BR-H's levelling and their surplus choose.
 
     Keeps prices and what it learned of the traffic from round to round: one object for one fleet.
     """
@@ -34,22 +36,26 @@ class OlpBrH:
         self.queue = PricedQueue(settings)
         self._settings = settings
         self._weight = discounts(settings.horizon, settings.discount)
-        self._window = float(self._weight.sum())
+        self._skill = WindowSkill(settings.horizon)
 
     def decide(self, view: ClusterView, rng: np.random.Generator) -> Decisions:
         """Fill every free slot while anything that fits waits."""
+        share = FORECAST_SHARE * self._skill.observe(view)
         if len(view.waiting) == 0:
             return Decisions(_NONE, _NONE)
         now = self.queue.look(view, rng)
         mean_reward = max(float(now.scores.reward.mean()), _LEAST_REWARD)
+        assert view.forecast is not None
         position, worker = release_balanced(
             now.scores.surplus,
             now.scores.row,
             view,
+            soften_loads(view.forecast.load, view.active, share),
+            share,
             rng.random(len(view.load)),
             self._weight,
-            worth=self._settings.olp.urgency * self._window_tokens / mean_reward,
-            candidates=self._settings.candidates,
+            worth=self._settings.olp.urgency * self.queue.pricing.traffic.kv_unit / mean_reward,
+            candidates=self._settings.olp.shortlist,
             first=now.first,
             max_overtakes=self.queue.max_overtakes,
             kept=now.kept,
@@ -58,15 +64,11 @@ class OlpBrH:
 
     def explain(self, view: ClusterView, decisions: Decisions) -> tuple[Release, ...]:
         """Why each placement of the last ``decide`` was made; to be asked before the decisions are carried out."""
-        filled = balance_filled(view, decisions, self._weight, self._window_tokens)
+        window_tokens = self.queue.pricing.traffic.kv_unit * float(self._weight.sum())
+        filled = balance_filled(view, decisions, self._weight, window_tokens)
         return tuple(
             replace(why, balance=gain) for why, gain in zip(self.queue.explain(view, decisions), filled, strict=True)
         )
-
-    @property
-    def _window_tokens(self) -> float:
-        """L̄₁·Σ γ^h: the KV of a mean request over the window."""
-        return self.queue.pricing.traffic.kv_unit * self._window
 
     def scarce(self) -> tuple[Scarcity, ...]:
         """Which resources are scarce at the prices as they are, where and when, the dearest first."""

@@ -23,7 +23,8 @@ from endcast.router.levelling import (
     exchange,
     levelling,
     mean_of_oldest,
-    soften_windows,
+    soften_loads,
+    soften_oldest,
 )
 from endcast.router.policies.br_h import BrH
 from endcast.router.policy import PolicySettings
@@ -53,7 +54,7 @@ def test_the_level_of_four_workers() -> None:
 def test_softened_windows_by_hand() -> None:
     load = np.array([[10.0, 4.0, 0.0]])
     waiting = np.array([[9.0, 9.0, 9.0], [5.0, 3.0, 0.0]], dtype=np.float32)
-    one, two = soften_windows(load, waiting, np.array([1]), np.array([2]), np.array([5]), 0.5)
+    one, two = soften_loads(load, np.array([2]), 0.5), soften_oldest(waiting, np.array([1]), np.array([5]), 0.5)
     np.testing.assert_allclose(one, [[10.0, 8.0, 7.0]])  # half of the forecast, half of 10, 12, 14
     np.testing.assert_allclose(two, [[5.0, 4.5, 3.5]])  # half of 5, 3, 0, half of 5, 6, 7
 
@@ -168,7 +169,8 @@ def test_an_exchange_by_hand() -> None:
     """The large one lifts the worker that lacks more."""
     position, worker = np.array([0, 1]), np.array([0, 1])
     waiting, excess = np.array([[90.0], [10.0]], dtype=np.float32), np.array([[60.0], [-80.0]])
-    assert exchange(position, worker, waiting, excess, np.ones(2), np.ones(1), OPEN, np.zeros((0, 2))) == 1
+    who, none = np.arange(2), np.zeros((0, 2))
+    assert exchange(position, worker, waiting, who, excess, np.ones(2), np.ones(1), OPEN, none) == 1
     assert position.tolist() == [1, 0]
     assert excess[:, 0].tolist() == [-20.0, 0.0]
 

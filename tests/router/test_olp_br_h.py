@@ -1,6 +1,8 @@
-"""OLP orders, BR-H places: the mixed score against a plain reading of it, and its two ends."""
+"""OLP orders, levelling places: a round against a plain reading of it, and the two ends of its score."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -8,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endcast.router.admission.gate import OPEN
-from endcast.router.balance_route import discounts, placement_gain
+from endcast.router.balance_route import discounts
 from endcast.router.cluster import UNLIMITED
 from endcast.router.engine import play
 from endcast.router.figures import overtakings
 from endcast.router.forecasts import Oracle
+from endcast.router.levelling import OVERLOAD, TOWARDS_HEAVIEST
 from endcast.router.olp.balance import _release_balanced
 from endcast.router.olp.settings import OlpSettings
 from endcast.router.policies import POLICIES
@@ -20,48 +23,76 @@ from endcast.router.policy import PolicySettings
 from endcast.router.record import BALANCED_S, STEP_S, RunRecord
 from endcast.router.scale import default_step_time, mean_kv_per_slot, offered_rate, stretched
 from endcast.router.workload import Workload
+from endcast.survival import FloatArray, IntArray
 
 G, B, H = 4, 8, 6
 
 
+def deviation(excess: FloatArray, added: FloatArray | float, weight: FloatArray) -> float:
+    x = excess + added
+    return float(np.sum(weight * np.where(x > 0, OVERLOAD, 1.0) * x * x))
+
+
 def plain_round(
-    surplus: np.ndarray, worth: float, load: np.ndarray, ahead: np.ndarray, overtaken: np.ndarray, free: np.ndarray,
-    weight: np.ndarray, candidates: int, max_overtakes: int,
-) -> list[tuple[int, int]]:  # fmt: skip
-    """The same in plain numpy: every score anew for every slot."""
-    load, free, overtaken, placed = load.copy(), free.copy(), overtaken.copy(), list[tuple[int, int]]()
-    left = list(range(surplus.shape[1]))
+    surplus: FloatArray, worth: float, load: FloatArray, ahead: FloatArray, overtaken: IntArray, free: IntArray,
+    speed: FloatArray, weight: FloatArray, candidates: int, max_overtakes: int,
+) -> tuple[list[tuple[int, int]], FloatArray]:  # fmt: skip
+    """The same in plain numpy before anything is exchanged, and the workers' distance from the level at first: every
+    score anew for every slot, one row of prices for all."""
+    free, overtaken, placed = free.copy(), overtaken.copy(), list[tuple[int, int]]()
+    left, by_surplus = list(range(len(surplus))), sorted(range(len(surplus)), key=lambda j: -surplus[j])
+    mean = ahead[by_surplus[:candidates]].mean(axis=0)
+    level = (load.sum(axis=0) + min(len(left), free.sum()) * mean) / speed.sum()
+    over = (load / speed[:, None]).max(axis=0) - level
+    begin = load / speed[:, None] - level - TOWARDS_HEAVIEST * np.maximum(over, 0.0)
+    excess, unit = begin.copy(), 2.0 * float(mean @ weight)
     while left and free.any():
-        g = int(np.argmin(np.where(free > 0, load @ weight, np.inf)))
-        margin = load.max(axis=0) - load[g]
+        g = int(np.argmin(np.where(free > 0, excess @ weight, np.inf)))
         if overtaken[left[0]] >= max_overtakes:
-            j = left[0]
+            j, may = left[0], np.flatnonzero(free)
+            rise = [deviation(excess[w], ahead[j] / speed[w], weight) - deviation(excess[w], 0.0, weight) for w in may]
+            g = int(may[int(np.argmin(rise))])
         else:
-            short = sorted(left, key=lambda j: -surplus[0, j])[:candidates]
-            gains = [float(placement_gain(ahead[j], margin, len(free)) @ weight) for j in short]
-            j = short[int(np.argmax([f + worth * surplus[0, j] for f, j in zip(gains, short, strict=True)]))]
+            short, filled = (
+                [j for j in by_surplus if j in left][:candidates],
+                excess[g] + (free[g] - 1) / speed[g] * mean,
+            )
+            costs = [deviation(filled, ahead[j] / speed[g], weight) - unit * worth * surplus[j] for j in short]
+            j = short[int(np.argmin(costs))]
         placed.append((j, g))
         overtaken[[i for i in left if i < j]] += 1
         left.remove(j)
         free[g] -= 1
-        load[g] += ahead[j]
-    return placed
+        excess[g] += ahead[j] / speed[g]
+    return placed, begin
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), candidates=st.integers(1, 12), bound=st.integers(0, 12))
 def test_a_round_is_what_its_score_says(seed: int, candidates: int, bound: int) -> None:
+    """Who is placed and how many where, as read plainly; exchanges between workers only lower the deviation."""
     rng = np.random.default_rng(seed)
-    waiting, weight = int(rng.integers(1, 20)), discounts(H, 0.9)
+    waiting, weight, share = int(rng.integers(1, 20)), discounts(H, 0.9), float(rng.uniform())
     surplus, worth = rng.normal(size=(1, waiting)), float(rng.choice([0.0, 50.0, 5000.0]))
-    load, ahead = rng.uniform(0.0, 900.0, (G, H + 1)), rng.uniform(0.0, 400.0, (waiting, H + 1)).astype(np.float32)
+    load, expected = rng.uniform(0.0, 900.0, (G, H + 1)), rng.uniform(0.0, 400.0, (waiting, H + 1)).astype(np.float32)
     overtaken, free = np.sort(rng.integers(0, 10, waiting))[::-1].copy(), rng.integers(0, 4, G)
+    speed, yes, prompt = rng.uniform(0.5, 2.0, G), np.ones(G, dtype=np.bool_), rng.integers(0, 400, waiting)
     position, worker = _release_balanced(
-        surplus, np.zeros(G, dtype=np.int64), worth, load, ahead, np.arange(waiting), overtaken, free, OPEN,
-        np.ones(G, dtype=np.bool_), rng.random(G), weight, candidates, 0, bound,
+        surplus, np.zeros(G, dtype=np.int64), worth, load, expected, np.arange(waiting), prompt, share, overtaken, free,
+        OPEN, yes, yes.copy(), speed, rng.random(G), weight, candidates, 0, bound,
     )  # fmt: skip
-    expected = plain_round(surplus, worth, load, ahead, overtaken, free, weight, candidates, bound)
-    assert list(zip(position.tolist(), worker.tolist(), strict=True)) == expected
+    ahead = share * expected.astype(np.float64) + (1.0 - share) * (prompt[:, None] + np.arange(H + 1))
+    placed, excess = plain_round(surplus[0], worth, load, ahead, overtaken, free, speed, weight, candidates, bound)
+    assert sorted(position.tolist()) == sorted(j for j, _ in placed)
+    assert worker.tolist() == [g for _, g in placed]
+
+    def left_over(pairs: Iterable[tuple[int, int]]) -> float:
+        after = excess.copy()
+        for j, g in pairs:
+            after[g] += ahead[j] / speed[g]
+        return sum(deviation(x, 0.0, weight) for x in after)
+
+    assert left_over(zip(position, worker, strict=True)) <= left_over(placed) * (1 + 1e-6) + 1e-3
 
 
 def workload(seed: int, count: int = 1000, utilization: float = 1.0) -> Workload:
@@ -77,9 +108,8 @@ def workload(seed: int, count: int = 1000, utilization: float = 1.0) -> Workload
     )
 
 
-def run(load: Workload, name: str, *, candidates: int = 64, max_overtakes: int = 10**6, **olp: float) -> RunRecord:
+def run(load: Workload, name: str, *, max_overtakes: int = 10**6, **olp: float) -> RunRecord:
     chosen = PolicySettings(
-        candidates=candidates,
         max_overtakes=max_overtakes,
         olp=OlpSettings(tail_scale_s=20.0, patience=1.0, **olp),  # type: ignore[arg-type]
     )
@@ -120,7 +150,7 @@ def test_urgency_trades_balance_for_order() -> None:
 
 def test_one_candidate_is_the_order_of_surplus() -> None:
     load = workload(3, count=500)
-    one = run(load, "olp_br_h", candidates=1, w_latency=0.0, w_tail=1.0, step_size=0.0)
+    one = run(load, "olp_br_h", shortlist=1, w_latency=0.0, w_ttft=0.0, step_size=0.0)
     assert overtakings(one.admission_step).max() == 0
 
 

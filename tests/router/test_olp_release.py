@@ -167,7 +167,11 @@ def test_unequal_workers_get_what_suits_them() -> None:
     """One worker has many slots and little KV, the other few slots and much: prices send large prompts to the second."""
     to_second = {}
     for size in (0.0, 0.2):
-        two, rng, large = fleet([24, 4], capacity=[800, 1600], w_tail=0.0, step_size=size, update_every=1), RNG(0), []
+        two, rng, large = (
+            fleet([24, 4], capacity=[800, 1600], w_ttft=0.0, w_tail=0.0, step_size=size, update_every=1),
+            RNG(0),
+            [],
+        )
         for t in range(400):
             two.arrive((20, int(rng.integers(8, 17))), (20, int(rng.integers(8, 17))))
             if t % 4 == 0:

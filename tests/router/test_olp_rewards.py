@@ -76,7 +76,7 @@ def test_the_published_form_falls_while_a_request_waits_and_depends_on_the_unit(
 
 def test_a_reward_that_would_be_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="urgency"):
-        REWARDS.get("urgency")(OlpSettings(w_throughput=1.0, w_latency=0.0, w_tail=0.0))
+        REWARDS.get("urgency")(OlpSettings(w_throughput=1.0, w_latency=0.0, w_ttft=0.0, w_tail=0.0))
 
 
 def test_an_unknown_reward_lists_the_known() -> None:

@@ -97,7 +97,7 @@ def test_each_weight_moves_its_figure_the_right_way(step_size: float) -> None:
 def test_shortest_first_and_first_come_are_its_two_ends() -> None:
     load = workload(1)
     short = run(load, w_latency=1.0, w_tail=0.0, step_size=0.0)
-    fifo = run(load, w_latency=0.0, w_tail=1.0, step_size=0.0)
+    fifo = run(load, w_latency=0.0, w_ttft=0.0, step_size=0.0)
     assert mean_e2e(short) < 0.75 * mean_e2e(fifo)
     assert overtakings(fifo.admission_step).max() == 0
     assert np.all(np.diff(fifo.admission_s) >= 0.0)
