@@ -24,6 +24,7 @@ from endcast.predictors.tree_kernel import (
     to_hazards,
 )
 from endcast.predictors.wire_kernel import fingerprint
+from endcast.survival import IntArray
 
 _ENSEMBLE = "TreeEnsembleRegressor"
 #: Operator, inputs and output of each node; trees that correct a column's log-odds begin with a look at that column.
@@ -71,13 +72,17 @@ class BoostedGraph:
         """F."""
         return self.shared + self.intervals * self.each
 
-    def hazards(self, features: Float32Array) -> Float32Array:
-        """(n, K), in [0, 1], of features (n, F)."""
+    def hazards(self, features: Float32Array, first: IntArray | None = None) -> Float32Array:
+        """(n, K), in [0, 1], of features (n, F). Before the intervals ``first`` (n,), in [0, K), no tree is asked: what
+        stands there is the base alone."""
         if features.ndim != 2 or features.shape[1] != self.width or features.dtype != np.float32:
             raise ValueError(f"features must be (n, {self.width}) float32, not {features.shape} {features.dtype}")
         vectors = np.ascontiguousarray(features)
         out = np.zeros((len(vectors), self.intervals), dtype=np.float32)
-        add_trees(out, vectors, self.roots, self.splits, self.value, self.shared)
+        start = np.zeros(len(vectors), dtype=np.int64) if first is None else np.ascontiguousarray(first, dtype=np.int64)
+        if start.shape != (len(vectors),) or not ((start >= 0) & (start < self.intervals)).all():
+            raise ValueError(f"first must be (n,) intervals below {self.intervals}")
+        add_trees(out, vectors, start, self.roots, self.splits, self.value, self.shared)
         base = self.base
         if base is None:
             base = np.ascontiguousarray(vectors[:, self.shared + self.offset :: self.each])

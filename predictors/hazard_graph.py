@@ -14,6 +14,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state
 from endcast.errors import BundleError
 from endcast.predictors.bundle import Graph
 from endcast.predictors.features.protocol import Float32Array
+from endcast.survival import IntArray
 
 #: onnxruntime raises a class of its own for each kind of damage.
 GRAPH_ERRORS: tuple[type[Exception], ...] = (
@@ -29,20 +30,25 @@ GRAPH_ERRORS: tuple[type[Exception], ...] = (
 GOLDEN_TOLERANCE = 1e-5
 
 
+def open_session(model: bytes) -> onnxruntime.InferenceSession:
+    """A graph in onnxruntime, on one thread; ``BundleError`` if it is none."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except GRAPH_ERRORS as error:
+        raise BundleError(f"the bundle's graph cannot be loaded: {error!s:.200}") from None
+
+
 class HazardGraph:
     """A graph in onnxruntime, on one thread; features (n, F) in, hazards (n, K) out."""
 
     def __init__(self, model: bytes) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        try:
-            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except GRAPH_ERRORS as error:
-            raise BundleError(f"the bundle's graph cannot be loaded: {error!s:.200}") from None
+        self._session = open_session(model)
 
-    def hazards(self, features: Float32Array) -> Float32Array:
-        """(n, K), in [0, 1]."""
+    def hazards(self, features: Float32Array, first: IntArray | None = None) -> Float32Array:
+        """(n, K), in [0, 1]; all of them, whatever ``first`` is."""
         (hazards,) = self._session.run(["hazards"], {"features": features})
         out: Float32Array = hazards
         return out
@@ -51,8 +57,9 @@ class HazardGraph:
 class Hazards(Protocol):
     """Whatever evaluates a graph."""
 
-    def hazards(self, features: Float32Array) -> Float32Array:
-        """(n, K), in [0, 1], of features (n, F)."""
+    def hazards(self, features: Float32Array, first: IntArray | None = None) -> Float32Array:
+        """(n, K), in [0, 1], of features (n, F). Those before the intervals ``first`` (n,), where that is given, are not
+        looked at and may be anything in [0, 1]."""
 
 
 def load_graph(graph: Graph, width: int) -> Hazards:

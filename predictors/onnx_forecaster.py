@@ -23,7 +23,7 @@ from endcast.predictors.onnx_stream import AtAdmission, OnnxStream
 from endcast.predictors.recalibration import Recalibration
 from endcast.predictors.streams import remaining_cap
 from endcast.predictors.text.output_reader import OutputReader
-from endcast.survival import CurveTable, FloatArray, Forecast, SurvivalBatch
+from endcast.survival import NO_CAP, CurveTable, FloatArray, Forecast, IntArray, SurvivalBatch
 from endcast.types import Completion, EndReason, Landmark, Request
 
 if TYPE_CHECKING:
@@ -164,10 +164,20 @@ class OnnxForecaster:
         tables = [stream.curve for stream in streams]
         hazards = [stream.hazards[:, None] for stream in streams]
         if requests:
-            curve, own = self._admit(list(requests.values()))
+            curve, own = self._admit(list(requests.values()), self._first(items, row_of))
             tables.insert(0, curve)
             hazards.insert(0, own)
         return _Admitted(joined(tables), hazards[0] if len(hazards) == 1 else np.concatenate(hazards, axis=1), rows)
+
+    def _first(self, items: Sequence[_Item], row_of: Mapping[int, int]) -> IntArray | None:
+        """(n,), the interval in which each request's least landmark lies: its hazards are asked for from there on. All of
+        them, where an output model wants whole curves."""
+        if self._output is not None:
+            return None
+        least = np.full(len(row_of), NO_CAP)
+        rows = [row_of[id(item.request)] for item in items if isinstance(item, Landmark)]
+        np.minimum.at(least, rows, [item.generated_tokens for item in items if isinstance(item, Landmark)])
+        return self._bundle.admission.grid.interval_of(least)
 
     def _readers(self, output: OutputModel, items: Sequence[_Item]) -> dict[int, OutputReader]:
         """Who has read the text so far, by item; those that have none are left out."""
@@ -184,16 +194,17 @@ class OnnxForecaster:
     def _can_read(self, landmark: Landmark) -> bool:
         return self._output is not None and bool(landmark.output) and landmark.generated_tokens > 0
 
-    def _admit(self, requests: Sequence[Request]) -> tuple[CurveTable, FloatArray]:
-        """Curves (n, ·) from the first token on; hazards (2, n, K) as the model has them, and as recalibrated."""
-        hazards = self._hazards(self._pipeline.features(requests))
+    def _admit(self, requests: Sequence[Request], first: IntArray | None = None) -> tuple[CurveTable, FloatArray]:
+        """Curves (n, ·) from the first token on; hazards (2, n, K) as the model has them, and as recalibrated. Both mean
+        nothing before the intervals ``first`` (n,), if there is one."""
+        hazards = self._hazards(self._pipeline.features(requests), first)
         recalibrated = self._recalibration.apply(hazards)
         return self._bundle.admission.grid.curves(recalibrated), np.stack([hazards, recalibrated])
 
-    def _hazards(self, features: Float32Array) -> FloatArray:
+    def _hazards(self, features: Float32Array, first: IntArray | None = None) -> FloatArray:
         if not len(features):
             return np.empty((0, len(self._bundle.admission.grid)))
-        return self._graph.hazards(features).astype(np.float64)
+        return self._graph.hazards(features, first).astype(np.float64)
 
     def _with_aborts(self, table: CurveTable) -> CurveTable:
         if self._stays == 0.0:

@@ -3,7 +3,8 @@
 A landmark has one row for each interval: the same columns, the interval's number, and columns of its own. Most splits look
 at the same columns and send all intervals one way, so a tree is descended once with all of them, as bits of one number,
 and they part only where a split looks at what is the interval's own. Which intervals have at most so much in a column is a
-matter of its sorted values: a set for each place among them, made once a landmark.
+matter of its sorted values: a set for each place among them, made once a landmark. A landmark that has tokens already needs
+its later intervals only: the others are in no set.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from endcast.compiled import njit
 from endcast.predictors.features.protocol import Float32Array
 
 Int32Array = npt.NDArray[np.int32]
+IntArray = npt.NDArray[np.int64]
 Sets = npt.NDArray[np.uint64]  #: of intervals, as bits
 
 #: Most intervals: bits of a set.
@@ -39,14 +41,15 @@ _MAGIC, _BIT = _bit_numbers()
 
 
 @njit(cache=True)
-def _sort_columns(vector: Float32Array, shared: int, ordered: Float32Array, sets: Sets) -> None:
-    """For each of the intervals' columns c: its known values ``ordered[c]`` (K,), ascending and then infinite, and ``sets[c]``
-    (K + 2,): the intervals with the least 0, 1, … K of them, then those unknown."""
+def _sort_columns(vector: Float32Array, shared: int, first: int, ordered: Float32Array, sets: Sets) -> None:
+    """For each of the intervals' columns c, of the J intervals from ``first`` on: its known values ``ordered[c]`` (J of K),
+    ascending and then infinite, and ``sets[c]`` (K + 2,): the intervals with the least 0, 1, … J of them, and last those
+    unknown."""
     each, intervals = ordered.shape
     for c in range(each):
         values, prefix = ordered[c], sets[c]
         known, unknown = 0, np.uint64(0)
-        for k in range(intervals):
+        for k in range(first, intervals):
             x = vector[shared + k * each + c]
             if np.isnan(x):
                 unknown |= _ONE << np.uint64(k)
@@ -62,7 +65,7 @@ def _sort_columns(vector: Float32Array, shared: int, ordered: Float32Array, sets
         prefix[0] = 0
         for j in range(known):
             prefix[j + 1] |= prefix[j]
-        for j in range(known, intervals):
+        for j in range(known, intervals - first):
             values[j] = np.inf
             prefix[j + 1] = prefix[known]
         prefix[intervals + 1] = unknown
@@ -70,14 +73,15 @@ def _sort_columns(vector: Float32Array, shared: int, ordered: Float32Array, sets
 
 @njit(cache=True)
 def _yes_set(
-    column: int, threshold: np.float32, split: int, everything: np.uint64, ordered: Float32Array, sets: Sets
-) -> np.uint64:
-    """The intervals that a split sends to "yes": ``column`` 0 is the interval's number, those after it are its own."""
+    column: int, threshold: np.float32, split: int, everything: np.uint64, left: int, ordered: Float32Array, sets: Sets
+) -> np.uint64:  # fmt: skip
+    """The intervals that a split sends to "yes": ``column`` 0 is the interval's number, those after it are its own;
+    ``left`` intervals are in question."""
     if column == 0:
         numbers = np.int64(np.floor(min(max(threshold, np.float32(-1.0)), np.float32(MOST_INTERVALS - 1)))) + 1
         return everything & ~((~np.uint64(0) << np.uint64(numbers)) if numbers < MOST_INTERVALS else np.uint64(0))
     values, of_column, at_most = ordered[column - 1], sets[column - 1], 0
-    for j in range(values.shape[0]):
+    for j in range(left):
         at_most += values[j] <= threshold
     unknown = of_column[values.shape[0] + 1] if (split & UNKNOWN_BIT) != 0 else np.uint64(0)
     yes_set: np.uint64 = of_column[at_most] | unknown
@@ -87,12 +91,13 @@ def _yes_set(
 @njit(cache=True)
 def _add_to_one(
     out: Float32Array, vector: Float32Array, roots: Int32Array, splits: Int32Array, value: Float32Array, shared: int,
-    ordered: Float32Array, sets: Sets, waiting: Int32Array, waiting_sets: Sets,
+    first: int, ordered: Float32Array, sets: Sets, waiting: Int32Array, waiting_sets: Sets,
 ) -> None:  # fmt: skip
     """``add_trees`` for one landmark: ``out`` (K,), ``vector`` (F,); ``waiting`` are nodes that are still to be looked at,
     and the sets of intervals that wait there."""
     intervals = out.shape[0]
-    everything = (~np.uint64(0)) >> np.uint64(MOST_INTERVALS - intervals)
+    left = intervals - first
+    everything = ((~np.uint64(0)) >> np.uint64(MOST_INTERVALS - left)) << np.uint64(first)
     for root in roots:
         node, here, pending = root, everything, 0
         while True:
@@ -103,7 +108,9 @@ def _add_to_one(
                 node += 1 if yes else split >> 16
                 split = splits[node]
             if split != LEAF:
-                yes_set = here & _yes_set((split & _COLUMN) - shared, value[node], split, everything, ordered, sets)
+                yes_set = here & _yes_set(
+                    (split & _COLUMN) - shared, value[node], split, everything, left, ordered, sets
+                )
                 if yes_set == 0:
                     node += split >> 16
                     continue
@@ -113,7 +120,7 @@ def _add_to_one(
                 node, here = node + 1, yes_set
                 continue
             if here == everything:
-                for k in range(intervals):
+                for k in range(first, intervals):
                     out[k] += value[node]
                 break
             while here != 0:
@@ -128,10 +135,11 @@ def _add_to_one(
 
 @njit(cache=True, nogil=True)
 def add_trees(
-    out: Float32Array, vectors: Float32Array, roots: Int32Array, splits: Int32Array, value: Float32Array, shared: int
-) -> None:
+    out: Float32Array, vectors: Float32Array, first: IntArray,
+    roots: Int32Array, splits: Int32Array, value: Float32Array, shared: int,
+) -> None:  # fmt: skip
     """Add all trees to ``out`` (n, K), K ≤ ``MOST_INTERVALS``, one after the other as runtimes do, for ``vectors`` (n, F):
-    ``shared`` columns, then for each interval its own.
+    ``shared`` columns, then for each interval its own. Nothing is added in intervals before ``first`` (n,), in [0, K).
 
     ``roots`` (trees,) into ``splits`` (N,) and ``value`` (N,): thresholds of splits (yes: ≤) and values of leaves. Trees
     know the interval's number as column ``shared``, and its own columns as those after it.
@@ -141,8 +149,8 @@ def add_trees(
     ordered, sets = np.empty((each, intervals), dtype=np.float32), np.empty((each, intervals + 2), dtype=np.uint64)
     waiting, waiting_sets = np.empty(intervals, dtype=np.int32), np.empty(intervals, dtype=np.uint64)
     for i in range(count):
-        _sort_columns(vectors[i], shared, ordered, sets)
-        _add_to_one(out[i], vectors[i], roots, splits, value, shared, ordered, sets, waiting, waiting_sets)
+        _sort_columns(vectors[i], shared, first[i], ordered, sets)
+        _add_to_one(out[i], vectors[i], roots, splits, value, shared, first[i], ordered, sets, waiting, waiting_sets)
 
 
 @njit(cache=True, nogil=True)

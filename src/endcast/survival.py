@@ -189,7 +189,8 @@ class Forecast:
     known: Mapping[str, bool] = field(default_factory=dict)  #: which inputs it had
     state_version: int = 0
     #: (2, K) hazards at admission on the bundle's grid, as its model has them and as recalibrated: what online
-    #: recalibration learns from once the end is known. None of forecasters that have no such thing.
+    #: recalibration learns from once the end is known. They mean nothing before the interval in which the forecast was
+    #: made. None of forecasters that have no such thing.
     hazards: FloatArray | None = field(default=None, repr=False)
 
     @classmethod

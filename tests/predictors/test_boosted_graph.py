@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from endcast import Landmark, Request
 from endcast.errors import BundleError
 from endcast.predictors.boosted_graph import BoostedGraph, read_boosted
 from endcast.predictors.bundle import Graph, read_bundle
@@ -78,7 +79,43 @@ def test_it_answers_like_onnxruntime(
         known[shared + offset :: each] = True
     inputs = hard_inputs(vectors, rng, known)
     expected = HazardGraph(model).hazards(inputs)
-    np.testing.assert_allclose(graph.hazards(inputs), expected, atol=SIGMOID, rtol=0.0)
+    whole = graph.hazards(inputs)
+    np.testing.assert_allclose(whole, expected, atol=SIGMOID, rtol=0.0)
+    first = rng.integers(0, intervals, len(inputs))
+    late = graph.hazards(inputs, first)
+    asked = np.arange(intervals) >= first[:, None]
+    np.testing.assert_array_equal(late[asked], whole[asked])
+    assert ((late >= 0.0) & (late <= 1.0)).all()
+
+
+def test_a_running_request_is_forecast_as_its_admission_goes_on(boosted: Trained) -> None:
+    """Only the intervals that are still to come are evaluated; two landmarks of one request share the earlier one's."""
+    forecaster = load_forecaster(boosted.path)
+    requests = [Request(request_id=str(n), prompt_tokens=n) for n in (1, 30, 700)]
+    ages = np.array([0, 1, 7, 90, 128, 400, 5_000])
+    for request in requests:
+        (admission,) = forecaster.forecast([Landmark(request=request)])
+        assert admission.hazards is not None
+        landmarks = [Landmark(request=request, generated_tokens=int(age)) for age in ages]
+        alone = [forecaster.forecast([landmark])[0] for landmark in landmarks]
+        for made, age in zip([*alone, *forecaster.forecast(landmarks)], [*ages, *ages], strict=True):
+            going_on = admission.batch.advance(np.array([age]))
+            for h in (1, 16, 200):
+                assert made.survival(h) == pytest.approx(float(going_on.survival_at(h)[0]), rel=1e-9)
+            assert made.hazards is not None
+            later = slice(int(forecaster.grid.interval_of(np.array([age]))[0]), None)
+            np.testing.assert_array_equal(made.hazards[:, later], admission.hazards[:, later])
+
+
+def test_intervals_that_there_are_not_are_refused() -> None:
+    model, vectors = boosted_model(
+        np.random.default_rng(0), shared=2, each=1, intervals=7, offset=None, trees=1, leaves=4
+    )
+    graph = read_boosted(model)
+    assert graph is not None
+    for wrong in (np.full(len(vectors), 7), np.full(len(vectors), -1), np.zeros(len(vectors) + 1, dtype=np.int64)):
+        with pytest.raises(ValueError, match="below 7"):
+            graph.hazards(vectors, wrong)
 
 
 def test_both_graphs_of_a_bundle_are_read_back(reading: Trained) -> None:
