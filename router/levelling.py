@@ -130,15 +130,15 @@ def worker_for(
     j: int, added: Float32Array, excess: FloatArray, free: IntArray, open_: BoolArray, speed: FloatArray,
     key: FloatArray, weight: FloatArray, gate: Gate, toll: FloatArray,
 ) -> int:  # fmt: skip
-    """The open worker with a free slot and room on which the j-th oldest request raises Φ, and its ``toll``, least; −1 if
-    it fits none."""
+    """The open worker with a free slot and room on which the j-th oldest request raises Φ, and its ``toll`` (G,) or (0,),
+    least; −1 if it fits none."""
     best, least = -1, np.inf
     for g in range(excess.shape[0]):
         if not open_[g] or free[g] == 0 or not fits(gate, g, j):
             continue
         rise = deviation(excess[g], added, 1.0 / speed[g], weight) - deviation(excess[g], added, 0.0, weight)
         if toll.shape[0] > 0:
-            rise += toll[j, g]
+            rise += toll[g]
         if rise < least or (rise == least and key[g] < key[best]):
             best, least = g, rise
     return best
@@ -149,7 +149,7 @@ def worker_by_toll(
     j: int, added: Float32Array, mean: FloatArray, excess: FloatArray, free: IntArray, open_: BoolArray,
     speed: FloatArray, weight: FloatArray, gate: Gate, g: int, others: int, toll: FloatArray,
 ) -> int:  # fmt: skip
-    """The worker where the j-th oldest request leaves the least Φ and toll, ties to ``g``, which it fits.
+    """The worker where the j-th oldest request leaves the least Φ and ``toll`` (G,), ties to ``g``, which it fits.
 
     ``others`` still wait, of ``mean`` (H+1,) load: each other free slot has its share of them, and so would this one.
     """
@@ -163,8 +163,8 @@ def worker_by_toll(
         scale = 1.0 / speed[w]
         filled = excess[w] + (free[w] - 1) * scale * share
         rise = deviation(filled, added, scale, weight) - deviation(filled + scale * share, added, 0.0, weight)
-        if rise + toll[j, w] < least or (rise + toll[j, w] == least and w == g):
-            best, least = w, rise + toll[j, w]
+        if rise + toll[w] < least or (rise + toll[w] == least and w == g):
+            best, least = w, rise + toll[w]
     return best
 
 
@@ -261,7 +261,8 @@ def levelling(
         index, due, oldest = 0, -1, candidate[0]
         if overtaken[oldest] >= max_overtakes:
             added = waiting_load[oldest]
-            due = worker_for(oldest, added, excess, free, open_, speed, key, weight, gate, toll)
+            own = toll[oldest] if toll.shape[0] > 0 else discounted[:0]
+            due = worker_for(oldest, added, excess, free, open_, speed, key, weight, gate, own)
         if due >= 0:
             g = due
         else:  # the worker's other free slots will get the mean
@@ -271,7 +272,8 @@ def levelling(
             if toll.shape[0] > 0 and index >= 0 and toll[among[index], g] > 0.0:
                 j = among[index]
                 others = waiting - placed - 1
-                g = worker_by_toll(j, waiting_load[j], mean, excess, free, open_, speed, weight, gate, g, others, toll)
+                added = waiting_load[j]
+                g = worker_by_toll(j, added, mean, excess, free, open_, speed, weight, gate, g, others, toll[j])
         if index < 0:
             open_[g] = False
         else:

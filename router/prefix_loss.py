@@ -12,20 +12,21 @@ import numpy as np
 
 from endcast.router.policy import ClusterView, PolicySettings
 from endcast.router.prefix import tokens_seen
-from endcast.survival import FloatArray
+from endcast.survival import FloatArray, IntArray
 
 
-def prefix_loss(view: ClusterView, settings: PolicySettings, *, oldest: int | None = None) -> FloatArray:
-    """(m, G) what the m oldest waiting requests lose on each worker against the best that accepts any, in KV tokens of balance.
+def prefix_loss(view: ClusterView, settings: PolicySettings, who: IntArray | None = None) -> FloatArray:
+    """(m, G) what waiting requests lose on each worker against the best that accepts any, in KV tokens of balance.
 
-    m is as many as may be looked at in one round, or ``oldest``; (0, G) where the weight is 0, no request has told its
-    blocks, or no worker accepts any.
+    Of those ``who`` (m,), or else of the oldest, as many as may be looked at in one round; (0, G) where
+    the weight is 0, no request has told its blocks, or no worker accepts any.
     """
     if settings.prefix_weight == 0.0 or view.prefixes is None or not view.accepting.any():
         return np.zeros((0, len(view.load)))
-    many = settings.candidates + int(view.free.sum()) if oldest is None else oldest
-    blocks, matched = view.prefixes.match(view.waiting[:many])
-    seen = tokens_seen(blocks, matched, view.waiting_prompt[:many])
+    if who is None:
+        who = np.arange(min(settings.candidates + int(view.free.sum()), len(view.waiting)))
+    blocks, matched = view.prefixes.match(view.waiting[who])
+    seen = tokens_seen(blocks, matched, view.waiting_prompt[who])
     best = seen[:, view.accepting].max(axis=1, keepdims=True)
     lost: FloatArray = settings.prefix_weight * np.maximum(best - seen, 0.0)
     return lost

@@ -11,6 +11,10 @@ than others, in mean rewards of what waits, and turned into deviation: where a w
 from its level, a token more or less changes Φ by 2·Σ γ^h d̄(h), and one mean reward counts as μ mean requests' KV of those.
 So μ is a pure number: 0 leaves the order to the cut at N alone, a large one places in order of surplus whatever the loads.
 
+*Prices that differ between workers* and *prefix caches* are tolls beside Φ, as in levelling: what a request loses on a worker
+against the one where it loses least. One that would pay for its prefix on the worker chosen goes where Φ and its toll are
+least.
+
 Bounded overtaking is that of ``endcast.router.olp.release``. Where none of the N fits the worker, the next in order of
 surplus that does is taken: a slot is not left empty while something fits.
 """
@@ -29,6 +33,7 @@ from endcast.router.levelling import (
     exchange,
     mean_of_oldest,
     soften_waiting,
+    worker_by_toll,
     worker_for,
 )
 from endcast.router.olp.release import open_workers, queue_by_surplus
@@ -45,6 +50,8 @@ def release_balanced(
     key: FloatArray,
     weight: FloatArray,
     *,
+    lost: FloatArray,
+    lost_by: IntArray,
     worth: float,
     candidates: int,
     first: int,
@@ -55,31 +62,52 @@ def release_balanced(
 
     ``surplus`` (rows, n), ``row`` (G,), ``key``, ``weight``, ``first`` and ``kept`` as ``release`` has them; ``load`` (G, H+1)
     windows of the workers of which ``share`` is what is forecast; ``worth`` KV tokens a step that a unit of surplus counts;
-    ``candidates`` N. The view's gate is used up.
+    ``candidates`` N. ``lost`` (m, G) is what the waiting requests ``lost_by`` (m,) lose in prefix caches, in KV tokens a
+    step. The view's gate is used up.
     """
     assert view.forecast is not None
     forecast = view.forecast
     return _release_balanced(  # type: ignore[no-any-return]
-        surplus, row, worth, load, forecast.waiting_load, forecast.waiting_row, view.waiting_prompt, share,
-        view.waiting_overtaken, view.free, view.gate, view.accepting, open_workers(view, kept), view.speed, key, weight,
-        candidates, first, max_overtakes,
+        surplus, row, worth, lost, lost_by, load, forecast.waiting_load, forecast.waiting_row, view.waiting_prompt,
+        share, view.waiting_overtaken, view.free, view.gate, view.accepting, open_workers(view, kept), view.speed, key,
+        weight, candidates, first, max_overtakes,
     )  # fmt: skip
 
 
 @njit(cache=True)
+def _tolls(
+    surplus: FloatArray, row: IntArray, worth: float, lost: FloatArray, lost_by: IntArray, unit: float
+) -> FloatArray:
+    """(n, G): what each request costs on each worker beyond where it costs least, deviation of prices and of prefixes
+    together; (0, G) where neither tells workers apart."""
+    if surplus.shape[0] == 1 and lost.shape[0] == 0:
+        return np.zeros((0, row.shape[0]))
+    toll = np.empty((surplus.shape[1], row.shape[0]))
+    for j in range(toll.shape[0]):
+        best = surplus[:, j].max()
+        for g in range(toll.shape[1]):
+            toll[j, g] = worth * (best - surplus[row[g], j])
+    for i in range(lost.shape[0]):
+        toll[lost_by[i]] += unit * lost[i]
+    return toll
+
+
+@njit(cache=True)
 def _best_candidate(
-    candidate: IntArray, window: Float32Array, who: IntArray, bonus: FloatArray, excess: FloatArray, scale: float,
-    weight: FloatArray, gate: Gate, g: int,
+    candidate: IntArray, window: Float32Array, who: IntArray, best: FloatArray, worth: float, toll: FloatArray,
+    excess: FloatArray, scale: float, weight: FloatArray, gate: Gate, g: int,
 ) -> int:  # fmt: skip
-    """Index into ``candidate`` of what leaves the least deviation less its ``bonus`` (n,) and fits worker ``g``, ties to the
-    higher surplus; −1 if none fits."""
-    best, least = -1, np.inf
+    """Index into ``candidate`` of what leaves the least deviation and ``toll`` less ``worth`` its surplus where that is
+    ``best`` (n,), and fits worker ``g``; ties to the higher surplus; −1 if none fits."""
+    index, least = -1, np.inf
     for i in range(candidate.shape[0]):
-        r = candidate[i]
-        cost = deviation(excess, window[r], scale, weight) - bonus[who[r]]
-        if cost < least and fits(gate, g, who[r]):
-            best, least = i, cost
-    return best
+        j = who[candidate[i]]
+        cost = deviation(excess, window[candidate[i]], scale, weight) - worth * best[j]
+        if toll.shape[0] > 0:
+            cost += toll[j, g]
+        if cost < least and fits(gate, g, j):
+            index, least = i, cost
+    return index
 
 
 @njit(cache=True)
@@ -92,15 +120,13 @@ def _next_that_fits(queue: IntArray, gone: BoolArray, upcoming: int, gate: Gate,
 
 
 @njit(cache=True)
-def _worse_rows(surplus: FloatArray, row: IntArray, who: IntArray, worth: float) -> FloatArray:
-    """(k, G): what the requests ``who`` (k,) lose where prices are higher than elsewhere; (0, G) if there is one row."""
-    if surplus.shape[0] == 1:
-        return np.zeros((0, row.shape[0]))
-    loss = np.empty((who.shape[0], row.shape[0]))
-    for r in range(who.shape[0]):
-        for g in range(row.shape[0]):
-            loss[r, g] = worth * (surplus[:, who[r]].max() - surplus[row[g], who[r]])
-    return loss
+def _best_surplus(surplus: FloatArray) -> FloatArray:
+    """(n,) of each request, on the row where it is highest."""
+    best: FloatArray = surplus[0].copy()
+    for r in range(1, surplus.shape[0]):
+        for j in range(best.shape[0]):
+            best[j] = max(best[j], surplus[r, j])
+    return best
 
 
 @njit(cache=True)
@@ -117,12 +143,12 @@ def _look(
 
 @njit(cache=True)
 def _release_balanced(
-    surplus: FloatArray, row: IntArray, worth: float, load: FloatArray, waiting_load: Float32Array,
-    waiting_row: IntArray, prompt: IntArray, share: float, waiting_overtaken: IntArray, free: IntArray, gate: Gate,
-    accepting: BoolArray, open_: BoolArray, speed: FloatArray, key: FloatArray, weight: FloatArray, candidates: int,
-    first: int, max_overtakes: int,
+    surplus: FloatArray, row: IntArray, worth: float, lost: FloatArray, lost_by: IntArray, load: FloatArray,
+    waiting_load: Float32Array, waiting_row: IntArray, prompt: IntArray, share: float, waiting_overtaken: IntArray,
+    free: IntArray, gate: Gate, accepting: BoolArray, open_: BoolArray, speed: FloatArray, key: FloatArray,
+    weight: FloatArray, candidates: int, first: int, max_overtakes: int,
 ) -> tuple[IntArray, IntArray]:  # fmt: skip
-    waiting, free, none = waiting_row.shape[0], free.copy(), np.zeros((0, row.shape[0]))
+    waiting, free, detour = waiting_row.shape[0], free.copy(), np.full(waiting_row.shape[0], -1)
     # Each placement brings one more candidate, and may be of one that is none.
     most = min(waiting, candidates + 2 * free.sum())
     window, who = np.empty((most, weight.shape[0]), dtype=np.float32), np.empty(most, dtype=np.int64)
@@ -134,7 +160,10 @@ def _release_balanced(
         candidate[count] = _look(queue[count], window, who, place, count, waiting_load, waiting_row, prompt, share)
         count += 1
     looked, upcoming, mean = count, count, mean_of_oldest(window, count)
-    worth *= 2.0 * discounted_load(mean, weight)
+    unit = 2.0 * discounted_load(mean, weight)
+    toll, best = _tolls(surplus, row, worth * unit, lost, lost_by, unit), _best_surplus(surplus)
+    for i in range(lost.shape[0]):
+        detour[lost_by[i]] = i
     excess = excess_over_level(load, mean, free, accepting, speed, waiting)
     discounted = discounted_loads(excess, weight)
     g = choose_worker(discounted, free, open_, key)
@@ -150,16 +179,22 @@ def _release_balanced(
         if 0 <= first < waiting and waiting_overtaken[first] + placed - older >= max_overtakes:
             due = _look(first, window, who, place, looked, waiting_load, waiting_row, prompt, share)
             looked = max(looked, due + 1)
-            to = worker_for(first, window[due], excess, free, open_, speed, key, weight, gate, none)
+            own = toll[first] if toll.shape[0] > 0 else discounted[:0]
+            to = worker_for(first, window[due], excess, free, open_, speed, key, weight, gate, own)
             if to >= 0:
                 r, g = due, to
         if r < 0:  # the worker's other free slots will get the mean
-            filled, bonus = excess[g] + (free[g] - 1) / speed[g] * mean, worth * surplus[row[g]]
-            index = _best_candidate(candidate[:count], window, who, bonus, filled, 1.0 / speed[g], weight, gate, g)
+            among, filled = candidate[:count], excess[g] + (free[g] - 1) / speed[g] * mean
+            index = _best_candidate(
+                among, window, who, best, worth * unit, toll, filled, 1.0 / speed[g], weight, gate, g
+            )
             j = who[candidate[index]] if index >= 0 else _next_that_fits(queue, gone, upcoming, gate, g)
             if j >= 0:
                 r = _look(j, window, who, place, looked, waiting_load, waiting_row, prompt, share)
                 looked = max(looked, r + 1)
+                if detour[j] >= 0 and lost[detour[j], g] > 0.0:
+                    others, own = waiting - placed - 1, toll[j]
+                    g = worker_by_toll(j, window[r], mean, excess, free, open_, speed, weight, gate, g, others, own)
         if r < 0:
             open_[g] = False
         else:
@@ -171,8 +206,8 @@ def _release_balanced(
             count = _without_gone(candidate, count, gone, who)
         g = choose_worker(discounted, free, open_, key)
     last = min(placed, EXCHANGED)
-    loss = _worse_rows(surplus, row, who[:looked], worth)
-    exchange(chosen[:last], worker[:last], window, who, excess, speed, weight, gate, loss)
+    own_tolls = toll[who[:looked]] if toll.shape[0] > 0 else toll
+    exchange(chosen[:last], worker[:last], window, who, excess, speed, weight, gate, own_tolls)
     return who[chosen[:placed]], worker[:placed].copy()
 
 

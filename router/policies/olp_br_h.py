@@ -12,8 +12,9 @@ from endcast.router.olp.balance import release_balanced
 from endcast.router.olp.explain import Release, Scarcity, balance_filled
 from endcast.router.olp.queue import PricedQueue
 from endcast.router.policy import ClusterView, Decisions, PolicySettings
+from endcast.router.prefix_loss import prefix_loss
 from endcast.router.skill import WindowSkill
-from endcast.survival import IntArray
+from endcast.survival import FloatArray, IntArray
 
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
 #: A mean reward of less than this leaves nothing to compare surpluses with.
@@ -27,12 +28,12 @@ class OlpBrH:
     """
 
     needs_forecast = True
-    needs_prefix = False
     immediate_dispatch = False
 
     def __init__(self, settings: PolicySettings) -> None:
         """Reads all of the settings."""
         self.horizon = settings.horizon
+        self.needs_prefix = settings.prefix_weight > 0.0
         self.queue = PricedQueue(settings)
         self._settings = settings
         self._weight = discounts(settings.horizon, settings.discount)
@@ -46,6 +47,8 @@ class OlpBrH:
         now = self.queue.look(view, rng)
         mean_reward = max(float(now.scores.reward.mean()), _LEAST_REWARD)
         assert view.forecast is not None
+        shortlist = self._settings.olp.shortlist
+        likely = self._likely(view, now.scores.best, shortlist)
         position, worker = release_balanced(
             now.scores.surplus,
             now.scores.row,
@@ -54,13 +57,21 @@ class OlpBrH:
             share,
             rng.random(len(view.load)),
             self._weight,
+            lost=prefix_loss(view, self._settings, likely),
+            lost_by=likely,
             worth=self._settings.olp.urgency * self.queue.pricing.traffic.kv_unit / mean_reward,
-            candidates=self._settings.olp.shortlist,
+            candidates=shortlist,
             first=now.first,
             max_overtakes=self.queue.max_overtakes,
             kept=now.kept,
         )
         return self.queue.decisions(position, worker)
+
+    def _likely(self, view: ClusterView, best: FloatArray, shortlist: int) -> IntArray:
+        """(m,): who may be looked at in this round, as far as prefixes matter: those with the ``best`` (n,) surplus."""
+        if not self.needs_prefix:
+            return _NONE
+        return np.argsort(-best, kind="stable")[: shortlist + int(view.free.sum())]
 
     def explain(self, view: ClusterView, decisions: Decisions) -> tuple[Release, ...]:
         """Why each placement of the last ``decide`` was made; to be asked before the decisions are carried out."""

@@ -26,7 +26,8 @@ from endcast.router.scale import StepTime
 from endcast.router.workload import Workload
 from endcast.survival import FloatArray, IntArray
 
-AWARE = ["br_0", "br_h"]
+KERNELS = ["br_0", "br_h"]
+AWARE = [*KERNELS, "olp_br_h"]
 
 
 class Round:
@@ -74,7 +75,7 @@ class Round:
         return list(zip(position.tolist(), worker.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("kernel", AWARE)
+@pytest.mark.parametrize("kernel", KERNELS)
 @settings(deadline=None, max_examples=150)
 @given(seed=st.integers(0, 10**9))
 def test_losing_nothing_anywhere_changes_nothing(kernel: str, seed: int) -> None:
@@ -82,7 +83,7 @@ def test_losing_nothing_anywhere_changes_nothing(kernel: str, seed: int) -> None
     assert one.place(kernel, np.zeros_like(one.lost)) == one.place(kernel, np.zeros((0, one.workers)))
 
 
-@pytest.mark.parametrize("kernel", AWARE)
+@pytest.mark.parametrize("kernel", KERNELS)
 @settings(deadline=None, max_examples=150)
 @given(seed=st.integers(0, 10**9))
 def test_a_match_never_makes_an_unfit_placement(kernel: str, seed: int) -> None:
@@ -95,7 +96,7 @@ def test_a_match_never_makes_an_unfit_placement(kernel: str, seed: int) -> None:
         assert sum(int(one.prompt[j]) + 1 for j in mine) <= one.room[g]
 
 
-@pytest.mark.parametrize("kernel", AWARE)
+@pytest.mark.parametrize("kernel", KERNELS)
 @settings(deadline=None, max_examples=150)
 @given(seed=st.integers(0, 10**9))
 def test_as_many_are_placed_whatever_they_lose(kernel: str, seed: int) -> None:
@@ -105,7 +106,7 @@ def test_as_many_are_placed_whatever_they_lose(kernel: str, seed: int) -> None:
     assert len(one.place(kernel, one.lost)) == filled
 
 
-@pytest.mark.parametrize("kernel", AWARE)
+@pytest.mark.parametrize("kernel", KERNELS)
 @settings(deadline=None, max_examples=150)
 @given(seed=st.integers(0, 10**9), weights=st.tuples(st.floats(0, 3), st.floats(0, 3)))
 def test_of_one_slot_a_higher_weight_never_loses_more(kernel: str, seed: int, weights: tuple[float, float]) -> None:
@@ -116,7 +117,7 @@ def test_of_one_slot_a_higher_weight_never_loses_more(kernel: str, seed: int, we
     assert tokens[1] <= tokens[0]
 
 
-@pytest.mark.parametrize("kernel", AWARE)
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_the_only_request_goes_home_if_that_is_worth_it(kernel: str) -> None:
     """Worker 0 holds 300 tokens less; the request's prefix is on worker 1."""
     one = Round(3)

@@ -78,8 +78,9 @@ def test_a_round_is_what_its_score_says(seed: int, candidates: int, bound: int) 
     overtaken, free = np.sort(rng.integers(0, 10, waiting))[::-1].copy(), rng.integers(0, 4, G)
     speed, yes, prompt = rng.uniform(0.5, 2.0, G), np.ones(G, dtype=np.bool_), rng.integers(0, 400, waiting)
     position, worker = _release_balanced(
-        surplus, np.zeros(G, dtype=np.int64), worth, load, expected, np.arange(waiting), prompt, share, overtaken, free,
-        OPEN, yes, yes.copy(), speed, rng.random(G), weight, candidates, 0, bound,
+        surplus, np.zeros(G, dtype=np.int64), worth, np.zeros((0, G)), np.zeros(0, dtype=np.int64), load, expected,
+        np.arange(waiting), prompt, share, overtaken, free, OPEN, yes, yes.copy(), speed, rng.random(G), weight,
+        candidates, 0, bound,
     )  # fmt: skip
     ahead = share * expected.astype(np.float64) + (1.0 - share) * (prompt[:, None] + np.arange(H + 1))
     placed, excess = plain_round(surplus[0], worth, load, ahead, overtaken, free, speed, weight, candidates, bound)
