@@ -81,7 +81,9 @@ def frontier(path: str, seeds: int) -> list[dict[str, float]]:
                 return Olp(
                     replace(
                         plain,
-                        olp=replace(plain.olp, step_size=step_size, w_tail=w_tail, price_horizon=128, patience=1.0),
+                        olp=replace(
+                            plain.olp, step_size=step_size, w_ttft=0.0, w_tail=w_tail, price_horizon=128, patience=1.0
+                        ),
                     )
                 )
 
