@@ -15,6 +15,7 @@ from endcast.errors import EndcastError
 from endcast.router.gateway.access_log import AccessLog
 from endcast.router.gateway.config import Config, workers_of
 from endcast.router.gateway.pools import Forecasts, Pair, PoolAtWork, name_of, warm_up
+from endcast.types import Landmark, Request
 
 if TYPE_CHECKING:
     from endcast.router.gateway.gateway import Gateway
@@ -28,8 +29,11 @@ def load_forecasters(config: Config, forecasts: Forecasts | None) -> list[Pair |
     for pool in config.pools:
         if pool.needs_forecasts and forecasts is None:
             raise EndcastError(f"policy {pool.policy} uses forecasts and none were given")
-        pairs.append(forecasts(pool) if forecasts is not None and pool.needs_forecasts else None)
-        warm_up(pool, None if pairs[-1] is None else pairs[-1][1])
+        pair = forecasts(pool) if forecasts is not None and pool.needs_forecasts else None
+        if pair is not None and not pool.forecasts_by_service:  # a service may be away; a bundle that fails is refused
+            pair[0].forecast_batch([Landmark(request=Request(request_id="", prompt_tokens=1))], pool.horizon)
+        warm_up(pool, None if pair is None else pair[1])
+        pairs.append(pair)
     return pairs
 
 

@@ -23,6 +23,8 @@ from endcast.types import Completion, EndReason
 
 _LOG = logging.getLogger("endcast.router")
 
+#: Forecasts that go and come back all the time are logged so often.
+_LOG_EVERY_S = 10.0
 #: Events that may wait for a forecaster that does not answer; then texts are no longer kept.
 _MOST_PENDING = 20_000
 
@@ -86,6 +88,7 @@ class _Base(ABC):
         self._open: set[int] = set()  # requests that the forecaster was or will be told of
         self._admitted: list[Admitted] = []
         self._news: list[News] = []
+        self._log_again_s, self._logged = 0.0, False
 
     @property
     def bundle(self) -> str:
@@ -155,10 +158,13 @@ class _Base(ABC):
         self._judge(f"{type(error).__name__}: {error}")
 
     def _judge(self, problem: str) -> None:
-        """Forecasts come in time, or there is a ``problem``; a change is logged."""
-        if self.healthy and problem:
+        """Forecasts come in time, or there is a ``problem``; a change is logged, not more often than each ten seconds."""
+        now_s = time.monotonic()
+        if self.healthy and problem and now_s >= self._log_again_s:
+            self._log_again_s, self._logged = now_s + _LOG_EVERY_S, True
             _LOG.warning("no forecasts by %s, routing is br_0: %s", self.bundle, problem)
-        elif not self.healthy and not problem:
+        elif self._logged and not problem:
+            self._logged = False
             _LOG.warning("forecasts by %s are back", self.bundle)
         self.healthy, self.problem = not problem, problem
 
