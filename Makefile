@@ -34,10 +34,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-# Tests of networks need torch, which nothing else does.
+# Tests of networks need torch and transformers, which nothing else does.
 $(WITH_TORCH): $(INSTALLED)
-	@echo "== installing torch"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,neural]'
+	@echo "== installing torch and transformers"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,text]'
 	@touch $@
 
 demo: $(INSTALLED)  ## from a synthetic log to served forecasts and simulated routing, in a few minutes

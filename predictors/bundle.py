@@ -24,6 +24,7 @@ import numpy.typing as npt
 from endcast.errors import BundleError
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.learned import Tables, decode_learned
+from endcast.predictors.text.encoder_files import GOLDEN, SCORER, TOKENIZER
 
 SCHEMA_VERSION = 2
 MANIFEST, MANIFEST_DIGEST = "manifest.json", "manifest.sha256"
@@ -46,6 +47,8 @@ OUTPUT_FILES = (
     "output_golden_features.npy",
     "output_golden_hazards.npy",
 )
+#: What a bundle with a text encoder has beside them: of these, those that its manifest names.
+ENCODER_FILES = (TOKENIZER, SCORER, GOLDEN)
 #: A manifest or file larger than this is refused before it is read.
 MOST_BYTES = 2 << 30
 
@@ -80,6 +83,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     card: dict[str, Any]  #: what the family chose
     versions: dict[str, str]
     files: dict[str, str]  #: name → ``sha256:…``
+    encoder: list[str] = []  #: files of the text encoder, if there is one
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +107,7 @@ class Bundle:
     kaplan_meier: npt.NDArray[np.float64]  #: (T+1,) log survival of the training part, unshrunk
     history: bytes
     learned: Mapping[str, Tables]  #: tables that feature groups learned
+    encoder: Mapping[str, bytes]  #: files of the text encoder; none if there is none
     fingerprints: npt.NDArray[np.uint64]  #: of some training requests, to notice an overlap
 
 
@@ -125,7 +130,10 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 def files_of(manifest: Manifest) -> tuple[str, ...]:
     """Names of the files that its manifest must list."""
-    return FILES if manifest.output is None else FILES + OUTPUT_FILES
+    unknown = [name for name in manifest.encoder if name not in ENCODER_FILES]
+    if unknown:
+        raise BundleError(f"the manifest names {unknown[0]!r:.60}, which no text encoder has", hint="Train it again")
+    return (*FILES, *(() if manifest.output is None else OUTPUT_FILES), *manifest.encoder)
 
 
 def write_bundle(path: Path, manifest: Manifest, contents: Mapping[str, bytes], *, replace: bool = False) -> str:
@@ -202,6 +210,7 @@ def read_bundle(path: Path | str) -> Bundle:
         kaplan_meier=kaplan_meier,
         history=contents["history.msgpack"],
         learned=decode_learned(contents["learned.msgpack"]),
+        encoder={name: contents[name] for name in manifest.encoder},
         fingerprints=_array(contents, "fingerprints.npy", folder),
     )
 

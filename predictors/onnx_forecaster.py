@@ -307,6 +307,10 @@ def _pipeline(bundle: Bundle) -> FeaturePipeline:
     if listed != (pipeline.columns, pipeline.interval_columns):
         raise BundleError("the bundle was made with other feature columns than this endcast has", hint="Train it again")
     pipeline.load_learned(bundle.learned)
+    if pipeline.encoded_groups:
+        from endcast.predictors.text.text_encoder import TextEncoder
+
+        pipeline.set_encoder(TextEncoder(bundle.encoder))
     return pipeline
 
 

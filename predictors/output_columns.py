@@ -19,6 +19,7 @@ from endcast.predictors.features.protocol import Columns, Float32Array
 from endcast.predictors.learned import Tables
 from endcast.predictors.text.ngrams import TAIL_BITS, hashed_tail
 from endcast.predictors.text.output_reader import COLUMNS, OutputReader
+from endcast.predictors.text.wordpieces import TAIL_PIECES
 from endcast.survival import FloatArray, IntArray
 
 #: "Ends within so many tokens" is what each score of the last words was taught.
@@ -71,6 +72,15 @@ def text_row(reader: OutputReader, scores: TailScores) -> Float32Array:
 
 #: (f,), of the columns of ``output_columns``.
 NAMES = (*(f"output.{name}" for name in TEXT_COLUMNS), "output.log_generated")
+
+
+#: What models see beside them that read word pieces themselves: those of the text's tail.
+PIECE_NAMES = tuple(f"output_pieces.piece_{i}" for i in range(TAIL_PIECES))
+
+
+def with_pieces(columns: Columns, pieces: Float32Array) -> Columns:
+    """The columns with word pieces (n, TAIL_PIECES) of the texts' tails behind their values."""
+    return Columns(np.concatenate([columns.values, pieces], axis=1), columns.intervals)
 
 
 def output_columns(text: Float32Array, generated: IntArray, admission: FloatArray) -> Columns:

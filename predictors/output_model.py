@@ -13,12 +13,14 @@ from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.hazard_graph import load_graph
 from endcast.predictors.landmarks import Conditioned, FurtherGrid
-from endcast.predictors.output_columns import NAMES, OFFSET_COLUMN, OWNER, TailScores, tail_grams
+from endcast.predictors.output_columns import NAMES, OFFSET_COLUMN, OWNER, PIECE_NAMES, TailScores, tail_grams
 from endcast.predictors.text.asked import NOTHING_ASKED, asked_for
+from endcast.predictors.text.encoder_files import TOKENIZER
 from endcast.predictors.text.output_reader import COLUMNS, OutputReader
 from endcast.predictors.text.prompt_text import prompt_text, said_last
 from endcast.predictors.text.remembered import Remembered
 from endcast.predictors.text.tail_kernel import add_up
+from endcast.predictors.text.wordpieces import Wordpieces
 from endcast.survival import CurveTable, FloatArray, IntArray
 from endcast.types import Request
 
@@ -32,7 +34,10 @@ class OutputModel:
     """Graph, grid and word tables of the second model."""
 
     def __init__(self, graph: Graph, manifest: OutputManifest, bundle: Bundle) -> None:
-        if tuple(manifest.columns) != NAMES or manifest.interval_columns != [OFFSET_COLUMN]:
+        reads_pieces = len(manifest.columns) > len(NAMES) and TOKENIZER in bundle.encoder
+        self._pieces = Wordpieces(bundle.encoder[TOKENIZER]) if reads_pieces else None
+        self._names = NAMES if self._pieces is None else (*NAMES, *PIECE_NAMES)
+        if tuple(manifest.columns) != self._names or manifest.interval_columns != [OFFSET_COLUMN]:
             raise BundleError(
                 "the bundle was made with other output columns than this endcast has", hint="Train it again"
             )
@@ -41,7 +46,7 @@ class OutputModel:
             raise BundleError("the bundle's further grid does not lie on its curves' edges", hint="Train it again")
         self.every = manifest.every
         self._grid = FurtherGrid(graph.grid, fine)
-        self._graph = load_graph(graph, len(NAMES) + len(graph.grid))
+        self._graph = load_graph(graph, len(self._names) + len(graph.grid))
         self._scores = TailScores.from_tables(bundle.learned.get(OWNER, {}))
         self._asked = Remembered(lambda kept, _characters: asked_for(kept))
         self._rehearse(bundle.admission.grid)
@@ -72,16 +77,19 @@ class OutputModel:
         return self._grid.curves(base, self._graph.hazards(vectors))
 
     def _vectors(self, generated: IntArray, readers: Sequence[OutputReader], admission: FloatArray) -> Float32Array:
-        """(n, F), what ``join(output_columns(…))`` gives for these landmarks, made in place."""
-        texts, values = len(COLUMNS), len(NAMES)
-        out = np.empty((len(readers), values + admission.shape[1]), dtype=np.float32)
+        """(n, F), what ``join(output_columns(…))`` gives for these landmarks, made in place, with word pieces if the model
+        reads them."""
+        texts, values, all_values = len(COLUMNS), len(NAMES), len(self._names)
+        out = np.empty((len(readers), all_values + admission.shape[1]), dtype=np.float32)
         for one, reader in zip(out, readers, strict=True):
             one[:texts] = reader.features()
             add_up(one[texts : values - 1], tail_grams(reader), self._scores.table, self._scores.bias)
+            if self._pieces is not None:
+                one[values:all_values] = self._pieces.tail(reader.tail())
         out[:, values - 1] = np.log1p(generated)
         known = out[:, :values]
         np.minimum(np.maximum(known, -LIMIT, out=known), LIMIT, out=known)
-        out[:, values:] = admission
+        out[:, all_values:] = admission
         return out
 
 

@@ -23,16 +23,19 @@ from endcast.predictors.models.protocol import FittedModel, ModelFamily, Trainin
 from endcast.predictors.output_columns import (
     NAMES,
     OFFSET_COLUMN,
+    PIECE_NAMES,
     SCORE_HORIZONS,
     TailScores,
     learned,
     output_columns,
     tail_grams,
+    with_pieces,
 )
 from endcast.predictors.output_model import output_reader
 from endcast.predictors.product_limit import product_limit
 from endcast.predictors.text.ngrams import TAIL_BITS
 from endcast.predictors.text.output_reader import COLUMNS
+from endcast.predictors.text.wordpieces import TAIL_PIECES, Wordpieces
 from endcast.survival import CurveTable, IntArray
 from endcast.training.alignment import landmarks_of, written
 from endcast.training.calibrate import calibrate
@@ -63,6 +66,7 @@ class _Landmarks:
     generated: IntArray
     text: Float32Array
     grams: list[npt.NDArray[np.int32]]
+    pieces: Float32Array | None  #: (m, TAIL_PIECES) word pieces of the tails, for a family that reads them
 
 
 def has_outputs(trace: Trace) -> bool:
@@ -72,11 +76,17 @@ def has_outputs(trace: Trace) -> bool:
 
 
 def train_output_part(
-    trace: Trace, data: TrainingData, family: ModelFamily, fitted: FittedModel, most_rows: int
+    trace: Trace,
+    data: TrainingData,
+    family: ModelFamily,
+    fitted: FittedModel,
+    most_rows: int,
+    pieces: Wordpieces | None = None,
 ) -> OutputPart:
-    """``trace`` holds the rows of ``data``, one by one, and ``fitted`` is what ``family`` made of them."""
+    """``trace`` holds the rows of ``data``, one by one, and ``fitted`` is what ``family`` made of them; ``pieces`` is the
+    vocabulary of a family that reads texts itself."""
     admission = _crossfit_curves(data, family, fitted)
-    marks = _read(trace, data, most_rows)
+    marks = _read(trace, data, most_rows, pieces)
     data.tell(f"{len(marks.request)} landmarks along the outputs train the model that reads them")
     remaining, ended = data.lengths[marks.request] - marks.generated, data.ended[marks.request]
     grid = _further_grid(data.grid.fine, remaining, ended)
@@ -89,12 +99,13 @@ def train_output_part(
         ]
     )
     text = np.concatenate([marks.text, out_of_fold], axis=1)
+    features = output_columns(text, marks.generated, base)
     own = replace(
         data,
         grid=grid,
-        columns=NAMES,
+        columns=NAMES if marks.pieces is None else (*NAMES, *PIECE_NAMES),
         interval_columns=(OFFSET_COLUMN,),
-        features=output_columns(text, marks.generated, base),
+        features=features if marks.pieces is None else with_pieces(features, marks.pieces),
         lengths=remaining,
         ended=ended,
         fit=np.flatnonzero(np.isin(marks.request, data.fit)),
@@ -149,7 +160,7 @@ def _further_grid(fine: IntArray, remaining: IntArray, ended: BoolArray) -> Inte
     return IntervalGrid(edges, padded[: int(edges[-1]) + 1])
 
 
-def _read(trace: Trace, data: TrainingData, most_rows: int) -> _Landmarks:
+def _read(trace: Trace, data: TrainingData, most_rows: int, pieces: Wordpieces | None) -> _Landmarks:
     """Text features at (a draw of) the landmarks of all rows whose output is in the log."""
     request, generated = landmarks_of(data.lengths)
     told = trace.table.column("output").is_valid().to_numpy()
@@ -161,6 +172,7 @@ def _read(trace: Trace, data: TrainingData, most_rows: int) -> _Landmarks:
         request, generated = request[drawn], generated[drawn]
     outputs = trace.table.column("output")
     text, grams = np.empty((len(request), len(COLUMNS)), dtype=np.float32), []
+    tails = None if pieces is None else np.empty((len(request), TAIL_PIECES), dtype=np.float32)
     rows, starts = np.unique(request, return_index=True)
     stops = [*starts[1:].tolist(), len(request)]
     asking = trace.take(rows).requests()
@@ -172,9 +184,11 @@ def _read(trace: Trace, data: TrainingData, most_rows: int) -> _Landmarks:
             so_far = upto
             text[i] = reader.features()
             grams.append(tail_grams(reader))
+            if tails is not None and pieces is not None:
+                tails[i] = pieces.tail(reader.tail())
         if one % 2000 == 1999:
             data.tell(f"outputs read: {one + 1} of {len(starts)}")
-    return _Landmarks(request, generated, text, grams)
+    return _Landmarks(request, generated, text, grams, tails)
 
 
 def _tail_scores(

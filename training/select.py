@@ -34,6 +34,8 @@ ORDERED_GROUPS = (
     "first_two_blocks",
 )
 UNORDERED_GROUPS = ("rough_size",)
+#: Groups that read with a text encoder: only where one is asked for.
+ENCODED_GROUPS = ("prompt_pieces", "encoder_score")
 #: Blocks of time within which validation requests are not independent.
 BLOCKS = 60
 
@@ -89,7 +91,8 @@ def active_groups(trace: Trace, names: list[str] | None = None) -> list[str]:
     for name in names or FEATURES:
         inputs = _inputs(name)
         fed = not inputs or max(known[field] for field in inputs) >= LEAST_KNOWN
-        meant = names is not None or name not in (UNORDERED_GROUPS if trace.has_arrivals else ORDERED_GROUPS)
+        unfit = (*ENCODED_GROUPS, *(UNORDERED_GROUPS if trace.has_arrivals else ORDERED_GROUPS))
+        meant = names is not None or name not in unfit
         if fed and meant and (name != "clock" or days >= LEAST_DAYS):
             chosen.append(name)
     return chosen

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -16,12 +16,13 @@ import endcast
 from endcast.datasets.trace import BoolArray, IntArray, Trace
 from endcast.errors import InputError
 from endcast.predictors.bundle import SCHEMA_VERSION, Manifest, array_bytes, write_bundle
+from endcast.predictors.features.encoder_score import EncoderScore
 from endcast.predictors.features.pipeline import FeaturePipeline
 from endcast.predictors.features.protocol import Columns
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.learned import encode_learned
 from endcast.predictors.models import MODELS
-from endcast.predictors.models.protocol import FittedModel, ModelFamily, TrainingData, check_options
+from endcast.predictors.models.protocol import FittedModel, ModelFamily, TrainingData, check_options, own_groups
 from endcast.predictors.product_limit import product_limit
 from endcast.training.calibrate import calibrate
 from endcast.training.choose import AUTO, candidates, choose
@@ -34,14 +35,19 @@ from endcast.training.replay import replay
 from endcast.training.select import Parts, active_groups, drawn_rows, split_trace, usable, validation_part
 from endcast.types import EndReason
 
+if TYPE_CHECKING:
+    from endcast.predictors.text.text_encoder import TextEncoder
+    from endcast.training.encoder_part import EncoderPart
+
 
 @dataclass(frozen=True)
 class Settings:
     """How to train. ``most_rows`` bounds the person-period rows that are held in memory; requests are drawn at random
     where a log makes more. ``read_outputs``: whether a second model is trained to read outputs, where the log has them.
     ``options`` go to the model family; networks train on ``device``, and an interrupted training goes on from what
-    lies in the folder ``checkpoint``, if one is named. ``model`` may be ``auto``: the best on the validation part that takes at
-    most ``budget_us`` microseconds a landmark, > 0."""
+    lies in the folder ``checkpoint``, if one is named. ``encoder``: a folder with a text encoder's weights, for ``text`` to begin
+    with, and for the score of prompts that other families are shown then. ``model`` may be ``auto``: the best on the
+    validation part that takes at most ``budget_us`` microseconds a landmark, > 0."""
 
     model: str = "lightgbm"
     split: str = "last:0.3"
@@ -55,6 +61,7 @@ class Settings:
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
     checkpoint: Path | None = None
+    encoder: Path | None = None
     budget_us: float | None = None
 
     def __post_init__(self) -> None:
@@ -108,10 +115,10 @@ def _train(
     can_learn = usable(part, np.arange(len(part)))
     lengths, ended = part.output_tokens[can_learn], part.is_event[can_learn]
     grid = IntervalGrid.fit(lengths, ended, settings.intervals)
-    groups = active_groups(part, settings.features) if any(family.uses_features for family in families) else []
+    groups = _groups(part, families, settings)
     tell(f"{can_learn.sum()} requests train, {len(grid)} intervals, features: {', '.join(groups) or 'none'}")
     pipeline = FeaturePipeline(groups, grid)
-    rows, data = _training_data(part, can_learn, pipeline, settings, tell, advance)
+    rows, data, encoder = _training_data(part, can_learn, pipeline, settings, tell, advance)
     family, fitted, slope, validation, why = _fit(data, families, settings)
     final = family.refit(data, fitted)
     exported = export(data, final, slope)
@@ -119,7 +126,8 @@ def _train(
     drawn = part.take(rows)
     output = None
     if settings.read_outputs and family.uses_features and has_outputs(drawn):
-        output = train_output_part(drawn, data, family, fitted, settings.most_rows)
+        pieces = encoder.pieces if encoder is not None and own_groups(family) else None
+        output = train_output_part(drawn, data, family, fitted, settings.most_rows, pieces)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         model=family.name,
@@ -135,6 +143,7 @@ def _train(
         card={**final.card, **why},
         versions=_versions(),
         files={},
+        encoder=[] if encoder is None else list(encoder.files),
     )
     contents = {
         **_graph_files("", grid, exported),
@@ -143,8 +152,20 @@ def _train(
         "history.msgpack": pipeline.dump(),
         "learned.msgpack": encode_learned({**pipeline.dump_learned(), **({} if output is None else output.learned)}),
         "fingerprints.npy": array_bytes(sample(part, settings.seed)),
+        **({} if encoder is None else encoder.files),
     }
     return Trained(write_bundle(out, manifest, contents, replace=replace), out, manifest)
+
+
+def _groups(part: Trace, families: Sequence[ModelFamily], settings: Settings) -> list[str]:
+    """Feature groups: those that the log can feed, a family's own, and the encoder's score where there is an encoder."""
+    if not any(family.uses_features for family in families):
+        return []
+    own = [name for family in families for name in own_groups(family)]
+    if settings.encoder is not None and settings.features is None and not own:
+        own = [EncoderScore.name]
+    found = active_groups(part, settings.features)
+    return found + [name for name in (active_groups(part, own) if own else []) if name not in found]
 
 
 def _fit(
@@ -178,8 +199,9 @@ def _training_data(
     settings: Settings,
     tell: Tell,
     advance: Callable[[int], None],
-) -> tuple[IntArray, TrainingData]:
-    """Features of (a draw of) the training part, and its fit and validation rows; which rows of ``part`` they are."""
+) -> tuple[IntArray, TrainingData, TextEncoder | None]:
+    """Features of (a draw of) the training part, and its fit and validation rows; which rows of ``part`` they are; the text
+    encoder, if a group reads with one."""
     candidates = np.flatnonzero(can_learn)
     drawn = candidates[drawn_rows(part.output_tokens[candidates], pipeline.grid, settings.most_rows, settings.seed)]
     if len(drawn) < len(candidates):
@@ -187,11 +209,15 @@ def _training_data(
     wanted = np.zeros(len(part), dtype=bool)
     wanted[drawn] = True
     out_of_fold = teach(part, drawn, pipeline, settings.seed, tell)
+    encoder = _encoder_part(part, drawn, pipeline, settings, tell) if pipeline.encoded_groups else None
+    if encoder is not None:
+        pipeline.set_encoder(encoder.encoder)
+        out_of_fold |= encoder.out_of_fold
     rows, collected = replay(part, pipeline, wanted, seed=settings.seed, advance=advance)
     raw = in_place(collected, pipeline, out_of_fold, np.searchsorted(drawn, rows)) if collected else []
     raw = forget_names(raw, pipeline, settings.seed)
     fit, validation, block = validation_part(part, rows, settings.validation, settings.seed)
-    return rows, TrainingData(
+    data = TrainingData(
         grid=pipeline.grid,
         columns=pipeline.columns,
         interval_columns=pipeline.interval_columns,
@@ -207,7 +233,25 @@ def _training_data(
         tell=tell,
         device=settings.device,
         checkpoint=settings.checkpoint,
+        encoder=None if encoder is None else encoder.source,
     )
+    return rows, data, None if encoder is None else encoder.encoder
+
+
+def _encoder_part(
+    part: Trace, rows: IntArray, pipeline: FeaturePipeline, settings: Settings, tell: Tell
+) -> EncoderPart:
+    from endcast.training.encoder_part import EncoderSettings, make_encoder_part  # loads torch
+
+    own = EncoderSettings(
+        folder=settings.encoder,
+        seed=settings.seed,
+        threads=settings.threads,
+        device=settings.device,
+        checkpoint=settings.checkpoint,
+        tell=tell,
+    )
+    return make_encoder_part(part, rows, pipeline, own)
 
 
 def _no_columns(rows: int, grid: IntervalGrid) -> Columns:

@@ -15,6 +15,8 @@ FEATURES: Registry[Callable[[IntervalGrid], FeatureGroup]] = Registry(
         ("rough_size", f"{_HERE}.prompt_size:RoughSize"),
         ("prompt_cues", f"{_HERE}.prompt_cues:PromptCues"),
         ("prompt_score", f"{_HERE}.prompt_score:PromptScore"),
+        ("prompt_pieces", f"{_HERE}.prompt_pieces:PromptPieces"),
+        ("encoder_score", f"{_HERE}.encoder_score:EncoderScore"),
         ("parameters", f"{_HERE}.parameters:Parameters"),
         ("clock", f"{_HERE}.clock:Clock"),
         ("same_size", f"{_HERE}.by_key:same_size"),

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from endcast.errors import BundleError
 from endcast.predictors.features import FEATURES
-from endcast.predictors.features.protocol import Columns, FeatureGroup, Float32Array, KeptColumns, LearnedGroup
+from endcast.predictors.features.protocol import (
+    Columns,
+    EncodedGroup,
+    FeatureGroup,
+    Float32Array,
+    KeptColumns,
+    LearnedGroup,
+)
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.learned import Tables
 from endcast.types import Completion, Request
+
+if TYPE_CHECKING:
+    from endcast.predictors.text.text_encoder import TextEncoder
 
 #: Finite values are kept within this, so that every model and every float32 graph can carry them.
 LIMIT = 1e6
@@ -108,6 +119,17 @@ class FeaturePipeline:
         for group in stateful:
             group.load(decoded.groups[group.name])
         self.observed = decoded.observed
+
+    @property
+    def encoded_groups(self) -> tuple[str, ...]:
+        """Names of those that read with a text encoder."""
+        return tuple(group.name for group in self.groups if isinstance(group, EncodedGroup))
+
+    def set_encoder(self, encoder: TextEncoder) -> None:
+        """Let the groups that read with a text encoder read with this one."""
+        for group in self.groups:
+            if isinstance(group, EncodedGroup):
+                group.set_encoder(encoder)
 
     def dump_learned(self) -> dict[str, Tables]:
         """The tables that groups learned in training, by group."""

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from endcast.predictors.grid import IntervalGrid
 from endcast.types import Completion, Request
+
+if TYPE_CHECKING:
+    from endcast.predictors.text.text_encoder import TextEncoder
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -67,6 +70,14 @@ class LearnedGroup(Protocol):
 
     def dump_learned(self) -> Mapping[str, Float32Array]:
         """The tables by name."""
+
+
+@runtime_checkable
+class EncodedGroup(Protocol):
+    """A group that reads with the bundle's text encoder."""
+
+    def set_encoder(self, encoder: TextEncoder) -> None:
+        """Read with this one from now on."""
 
 
 @runtime_checkable

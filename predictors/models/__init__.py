@@ -16,6 +16,7 @@ MODELS: Registry[type[ModelFamily]] = Registry(
         ("lightgbm", f"{_HERE}.lightgbm:LightGbmHazard"),
         ("logistic", f"{_HERE}.logistic:LogisticHazard"),
         ("neural", f"{_HERE}.neural:NeuralHazard"),
+        ("text", f"{_HERE}.text:TextHazard"),
         ("distilled", f"{_HERE}.distilled:DistilledHazard"),
         ("length_class", f"{_HERE}.published.length_class:LengthClassHazard"),
         ("regression", f"{_HERE}.published.regression:RegressionHazard"),

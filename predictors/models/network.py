@@ -150,10 +150,14 @@ class HazardNetwork:
         return LogitGraph(tuple(nodes), tuple(constants), self.width, len(self.grid))
 
 
+#: Makes a network for so many inputs and outputs.
+Make = Callable[[int, int, Recipe], nn.Module]
+
+
 @dataclass(frozen=True, eq=False)
 class Trainer:
     """Trains networks on lessons; ``wanted`` device, ``checkpoint`` the folder in which an
-    interrupted training is found again, if there is one."""
+    interrupted training is found again, if there is one; ``make`` the network."""
 
     recipe: Recipe
     seed: int
@@ -161,8 +165,10 @@ class Trainer:
     tell: Callable[[str], None]
     wanted: str = "auto"
     checkpoint: Path | None = None
+    make: Make = _Net
+    groups: Callable[[Any], list[dict[str, Any]]] = lambda net: [{"params": list(net.parameters())}]
 
-    def train(self, lesson: Lesson, held_out: Lesson | None, epochs: int) -> tuple[_Net, int, list[float]]:
+    def train(self, lesson: Lesson, held_out: Lesson | None, epochs: int) -> tuple[nn.Module, int, list[float]]:
         """The network, the epoch (from 1) at which it is taken and the held-out losses; with nothing held out, the last."""
         torch.set_num_threads(self.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -174,10 +180,10 @@ class Trainer:
 
     def _epochs(
         self, lesson: Lesson, held_out: Lesson | None, epochs: int, device: torch.device, generator: torch.Generator
-    ) -> tuple[_Net, int, list[float]]:
+    ) -> tuple[nn.Module, int, list[float]]:
         recipe = self.recipe
-        net = _Net(lesson.inputs.shape[1], lesson.hazard.shape[1], recipe).to(device)
-        optimizer = torch.optim.AdamW(net.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+        net = self.make(lesson.inputs.shape[1], lesson.hazard.shape[1], recipe).to(device)
+        optimizer = torch.optim.AdamW(self.groups(net), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
         best, kept, losses = 0, _state(net), list[float]()
         saved = None if self.checkpoint is None else Checkpoint(self.checkpoint, _identity(lesson, recipe, self.seed))
         if saved is not None and (found := saved.load(net, optimizer, generator)) is not None:
@@ -209,7 +215,7 @@ class Trainer:
         for start in range(0, rows, self.recipe.batch):
             yield order[start : start + self.recipe.batch]
 
-    def _mean_loss(self, net: _Net, lesson: Lesson, device: torch.device) -> float:
+    def _mean_loss(self, net: nn.Module, lesson: Lesson, device: torch.device) -> float:
         net.eval()
         total = 0.0
         with torch.no_grad():
@@ -219,8 +225,9 @@ class Trainer:
         return total / len(lesson)
 
 
-def network(data: TrainingData, encoding: Encoding, net: _Net, card: Mapping[str, Any]) -> HazardNetwork:
+def network(data: TrainingData, encoding: Encoding, net: nn.Module, card: Mapping[str, Any]) -> HazardNetwork:
     """What was trained, without torch."""
+    assert isinstance(net, _Net)
     layers = tuple(
         (layer.weight.detach().numpy().T.copy(), layer.bias.detach().numpy().copy())
         for layer in [*net.hidden, net.head]
@@ -248,7 +255,7 @@ def _tensor(array: npt.NDArray[np.float32], device: torch.device) -> torch.Tenso
     return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
 
-def _state(net: _Net) -> dict[str, torch.Tensor]:
+def _state(net: nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}
 
 

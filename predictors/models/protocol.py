@@ -22,6 +22,7 @@ from endcast.predictors.grid import IntervalGrid
 from endcast.survival import FloatArray, IntArray
 
 if TYPE_CHECKING:
+    from endcast.predictors.models.encoder.source import EncoderSource
     from endcast.predictors.models.graph import LogitGraph
 
 
@@ -32,7 +33,7 @@ class TrainingData:
     ``fit`` and ``validation`` are disjoint indices of rows, validation the later part; ``block`` (n,) numbers the
     clusters (stretches of time, prompts) within which rows are not independent. ``offset`` names the interval column
     that holds the log-odds which a model corrects, row by row; without one it corrects the grid's pooled curve. Networks
-    train on ``device`` and go on from what lies in the folder ``checkpoint``.
+    train on ``device`` and go on from what lies in the folder ``checkpoint``; those that read texts begin with ``encoder``.
     """
 
     grid: IntervalGrid
@@ -51,6 +52,7 @@ class TrainingData:
     offset: int | None = None
     device: str = "auto"
     checkpoint: Path | None = None
+    encoder: EncoderSource | None = None
 
     @property
     def width(self) -> int:
@@ -100,6 +102,11 @@ def check_options(family: ModelFamily | type[ModelFamily], options: Mapping[str,
             raise TrainingError(f"{name}'s option {option} must be a number ≥ 0, not {value!r:.40}")
 
 
+def own_groups(family: ModelFamily) -> tuple[str, ...]:
+    """Those of a family; most have none."""
+    return tuple(getattr(family, "own_groups", ()))
+
+
 class FittedModel(Protocol):
     """A fitted hazard model."""
 
@@ -115,7 +122,10 @@ class FittedModel(Protocol):
 
 
 class ModelFamily(Protocol):
-    """One family; one file and one registry line add one. Made without arguments."""
+    """One family; one file and one registry line add one. Made without arguments.
+
+    A family may have ``own_groups``: names of feature groups that only it can make anything of.
+    """
 
     name: str
     uses_features: bool  #: whether feature groups are computed for it

@@ -22,7 +22,7 @@ from endcast.training.train import Settings, Trained, train
 
 MANY = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 #: Families that draw random numbers: another seed gives them another graph.
-THAT_DRAW = ("lightgbm", "neural", "distilled", "length_class", "regression", "ranking")
+THAT_DRAW = ("lightgbm", "neural", "text", "distilled", "length_class", "regression", "ranking")
 FURTHEST = 100_000_000
 
 

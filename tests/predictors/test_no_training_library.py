@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from endcast.datasets.synth import SynthLog
+from endcast.datasets.write import write_trace
 from endcast.training.train import Trained
 
 CODE = """
@@ -33,6 +38,45 @@ def test_forecasting_needs_no_training_library(trained: Trained) -> None:
         [sys.executable, "-W", "error", "-c", CODE, str(trained.path)], capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == trained.id, done.stderr
+
+
+SERVE = """
+import asyncio, json, sys
+for name in ("lightgbm", "sklearn", "onnx", "torch", "transformers", "safetensors"):
+    sys.modules[name] = None
+import httpx
+from endcast.cli import main
+from endcast.predictors.onnx_forecaster import load_forecaster
+from endcast.serving.app import create_app
+from endcast.serving.operations.settings import Settings
+
+async def ask():
+    app = create_app(Settings(), load_forecaster(sys.argv[1]))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
+        request = {"request_id": "a", "prompt": "Write a list", "model": "atlas-70b", "generated_tokens": 5}
+        reply = await client.post("/v1/forecasts", json={"horizons": [16], "requests": [request]})
+        assert reply.status_code == 200, reply.text
+        assert 0.0 < reply.json()["forecasts"][0]["p_end"]["16"] < 1.0
+        return reply.json()["bundle"]
+
+print(asyncio.run(ask()), flush=True)
+sys.argv[1:] = ["simulate", sys.argv[2], "--forecast", sys.argv[1], "--policies", "br_h", "--workers", "2", "--slots", "4", "--json"]
+main()
+"""
+
+
+def test_it_is_served_and_routed_with_without_any(trained: Trained, small_log: SynthLog, tmp_path: Path) -> None:
+    write_trace(tmp_path / "log.parquet", small_log.trace.take(np.arange(60)))
+    done = subprocess.run(
+        [sys.executable, "-c", SERVE, str(trained.path), str(tmp_path / "log.parquet")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    bundle, _, report = done.stdout.partition("\n")
+    assert done.returncode == 0 and bundle == trained.id, done.stderr
+    (played,) = json.loads(report)["policies"]
+    assert played["policy"] == "br_h" and 0.0 < played["efficiency"] <= 1.0
 
 
 def test_the_code_above_would_notice() -> None:

@@ -47,6 +47,10 @@ def train(
         Path | None,
         typer.Option("--checkpoint", metavar="FOLDER", help="Where an interrupted training of a network goes on."),
     ] = None,
+    encoder: Annotated[
+        Path | None,
+        typer.Option("--encoder", metavar="FOLDER", help="A text encoder's weights: for text, or as a score of prompts."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of every random choice.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace a bundle that is there.")] = False,
     format: FormatOption = None,
@@ -69,6 +73,7 @@ def train(
         options=_options(option or []),
         device=device,
         checkpoint=checkpoint,
+        encoder=encoder,
         budget_us=budget,
     )
     if out.exists() and not force:
