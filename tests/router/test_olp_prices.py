@@ -169,4 +169,4 @@ def test_settings_out_of_bounds_are_named(wrong: dict[str, float]) -> None:
 
 def test_a_reward_of_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="at least one weight"):
-        OlpSettings(w_latency=0.0, w_tail=0.0)
+        OlpSettings(w_latency=0.0, w_ttft=0.0, w_tail=0.0)
