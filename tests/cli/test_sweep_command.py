@@ -76,8 +76,8 @@ def test_values_are_read_as_what_their_defaults_are() -> None:
         (["batch=0"], InputError, "batch: must be a whole number from 1"),
         (["shed=maybe"], InputError, "shed is yes or no, not 'maybe'"),
         (["reward=nice"], UnknownNameError, "unknown reward 'nice'. Known: urgency, published"),
-        (["w_latency=0", "w_tail=0"], InputError, "at least one weight must be above 0"),
-        (["w_latency=0", "w_tail=0", "w_throughput=1"], InputError, "with the reward 'urgency'"),
+        (["w_latency=0", "w_ttft=0", "w_tail=0"], InputError, "at least one weight must be above 0"),
+        (["w_latency=0", "w_ttft=0", "w_tail=0", "w_throughput=1"], InputError, "with the reward 'urgency'"),
     ],
 )
 def test_what_cannot_be_is_refused(given: list[str], error: type[EndcastError], says: str) -> None:
@@ -97,7 +97,7 @@ def test_a_grid_is_all_combinations_in_order() -> None:
         (["w_tail=0,x"], "w_tail is a number, not 'x'"),
         (["w_tail=1,1.0"], "w_tail has the value 1.0 twice"),
         (["w_tail=1", "w_tail=2"], "w_tail is given twice"),
-        (["w_latency=0,1", "w_tail=0,1"], "at least one weight"),
+        (["w_latency=0,1", "w_ttft=0", "w_tail=0,1"], "at least one weight"),
     ],
 )
 def test_each_point_of_a_grid_is_checked(given: list[str], says: str) -> None:
@@ -128,7 +128,7 @@ def test_json_has_every_point_and_what_is_beside(called: Called, log: Path) -> N
     ]
     assert {point["policy"] for point in found["points"]} == {"olp_br_h"}
     assert [other["policy"] for other in found["beside"]] == ["least_kv", "br_h"]
-    assert found["settings"]["olp"]["tail_scale_s"] == 30.0 and found["settings"]["olp"]["w_tail"] == 1.25
+    assert found["settings"]["olp"]["tail_scale_s"] == 30.0 and found["settings"]["olp"]["w_tail"] == OlpSettings().w_tail
     trades = [(point["e2e_s"]["mean"], point["e2e_s"]["p99"]) for point in found["points"]]
     for own, point in zip(trades, found["points"], strict=True):
         beaten = any(a <= own[0] and b <= own[1] and (a, b) != own for a, b in trades)
