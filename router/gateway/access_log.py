@@ -21,7 +21,7 @@ from endcast.types import EndReason
 
 if TYPE_CHECKING:
     from endcast.router.gateway.account import Account
-    from endcast.router.gateway.exchange import Outcome
+    from endcast.router.gateway.outcome import Outcome
     from endcast.router.gateway.pools import PoolAtWork
 
 #: Seconds that lines are gathered for.
@@ -144,6 +144,8 @@ def _attributes(
         "choices": body.choices,
         "booked_prompt_tokens": ticket.intake.prompt_tokens,
         "wait_s": round(outcome.wait_s, 6),
+        "prefill_worker": outcome.prefill_worker or None,
+        "prefill_s": None if outcome.prefill_s is None else round(outcome.prefill_s, 6),
         "first_byte_s": None if outcome.ttft_s is None else round(outcome.ttft_s, 6),
         "client_request_id": client_id,
     }

@@ -45,9 +45,15 @@ async def change(gateway: Gateway, config: Config, forecasts: Forecasts | None) 
         _LOG.warning("[listen] changed: host, port and the use of TLS stay until the router is started again")
     _change_pools(gateway, config, pairs)
     gateway.take(config)
-    gateway.health.change({worker.url for pool in config.pools for worker in workers_of(pool)}, config.health)
+    gateway.health.change(urls_of(config), config.health)
     gateway.reconciler.change(gateway.pools, config.health.reconcile_s)
     await _change_log(gateway, log)
+
+
+def urls_of(config: Config) -> set[str]:
+    """The addresses of all engines."""
+    urls = {worker.url for pool in config.pools for worker in workers_of(pool)}
+    return urls | {told.url.rstrip("/") for pool in config.pools for told in pool.prefill}
 
 
 def _change_pools(gateway: Gateway, config: Config, pairs: list[Pair | None]) -> None:

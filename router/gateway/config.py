@@ -102,10 +102,20 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         _check_url(self.url)
 
 
+class PrefillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[[pools.prefill]]``: an engine that computes prompts for the pool's workers, which fetch their KV from it."""
+
+    url: Text
+
+    def __post_init__(self) -> None:
+        _check_url(self.url)
+
+
 class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[[pools]]``: engines that serve the same models, and how requests are routed among them."""
 
     workers: Annotated[tuple[WorkerConfig, ...], Meta(min_length=1)]
+    prefill: tuple[PrefillConfig, ...] = ()  #: none: the workers compute prompts themselves
     models: tuple[Text, ...] = ()  #: names that clients use; may be empty where there is one pool
     slots: Count = 64  #: requests that one worker runs at once
     kv_capacity: Tokens | None = None  #: KV tokens of one worker; unlimited unless given
@@ -129,10 +139,11 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             msgspec.structs.force_setattr(self, "policy", chosen)
         if self.policy not in POLICIES:
             raise ValueError(f"policy {self.policy!r:.60} is unknown; known: {', '.join(POLICIES)}")
-        urls = [worker.url.rstrip("/") for worker in self.workers]
+        told = [*(worker.url for worker in self.workers), *(worker.url for worker in self.prefill)]
+        urls = [url.rstrip("/") for url in told]
         twice = sorted({url for url in urls if urls.count(url) > 1})
         if twice:
-            raise ValueError(f"workers has {twice[0]} twice; several ranks behind one address are its ranks = N")
+            raise ValueError(f"{twice[0]} is there twice; several ranks behind one address are its ranks = N")
         if self.admission.partition(":")[0] not in ADMISSION_RULES:
             raise ValueError(f"admission {self.admission!r:.60} is unknown; known: {', '.join(ADMISSION_RULES)}")
         if self.needs_forecasts and self.forecaster is None:

@@ -49,10 +49,14 @@ class Dispatcher:
 
     def enter(self, intake: Intake) -> Ticket:
         """A new request; ``NotServed`` 429 where too many wait already."""
-        if self.core.waiting >= self.limits.max_waiting:
+        self.refuse_beyond_queue()
+        return self.core.open(intake)
+
+    def refuse_beyond_queue(self, others: int = 0) -> None:
+        """``NotServed`` 429 where too many wait already, ``others`` with them that do not wait here yet."""
+        if self.core.waiting + others >= self.limits.max_waiting:
             self.turned_away["queue_full"] += 1
             raise NotServed(429, "queue_full", "too many requests wait for a slot", self._retry_after())
-        return self.core.open(intake)
 
     async def place(self, ticket: Ticket) -> int:
         """The worker for a request that waits; ``NotServed`` 503 where there is none in time."""

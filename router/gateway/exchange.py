@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp import web
+from multidict import CIMultiDict
 
 from endcast.router.gateway.account import Account
 from endcast.router.gateway.answers import error_answer, error_frames
@@ -18,10 +17,15 @@ from endcast.router.gateway.body import Body, asking_for_usage, parameters_of, p
 from endcast.router.gateway.coding import Read, coding_of, decoded, decoding, is_known
 from endcast.router.gateway.config import Worker
 from endcast.router.gateway.dispatch import NotServed
+from endcast.router.gateway.handoff import Handoff
 from endcast.router.gateway.headers import for_client, for_engine
+from endcast.router.gateway.outcome import Outcome
 from endcast.router.gateway.pools import PoolAtWork
-from endcast.router.gateway.tickets import Intake, Ticket
-from endcast.router.gateway.upstream import UpstreamError, target_of
+from endcast.router.gateway.prefill import Prefilled, can_be_prefilled, handed_over, prefill_body
+from endcast.router.gateway.prefill_leg import PrefillLeg
+from endcast.router.gateway.relay import ClientLeft, Relay, to_client
+from endcast.router.gateway.tickets import Intake, Phase, Ticket
+from endcast.router.gateway.upstream import UNAVAILABLE, UpstreamError, target_of
 from endcast.router.gateway.watch import Watched
 from endcast.router.length_class import supposed_tokens
 from endcast.survival import NO_CAP, next_forecast_id
@@ -30,13 +34,7 @@ from endcast.types import EndReason, Request
 if TYPE_CHECKING:
     from endcast.router.gateway.gateway import Gateway
 
-#: Answers that say that this worker cannot serve now; tried elsewhere.
-_UNAVAILABLE = frozenset((502, 503, 504))
 _EVENT_STREAM = "text/event-stream"
-#: How long a stream may stay open, and hold its slot, when all has been said.
-_AFTER_DONE_S = 1.0
-#: How long the end of the last answer waits for a usage event.
-_HELD_S = 0.5
 
 
 def _streams(response: aiohttp.ClientResponse) -> bool:
@@ -49,22 +47,6 @@ def _coding(response: aiohttp.ClientResponse) -> str:
 
 class _Empty(ConnectionError):
     """A stream that ended before it began."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How a request went, for the log and the metrics. Times are Unix seconds, durations from arrival."""
-
-    arrival_s: float
-    status: int = 0
-    end: EndReason = EndReason.ERROR
-    problem: str = ""  #: what went wrong, if anything did
-    attempts: int = 0
-    worker: str = ""
-    wait_s: float = 0.0
-    ttft_s: float | None = None
-    duration_s: float = 0.0
-    failed_on: list[str] = field(default_factory=list)
 
 
 class Exchange:
@@ -82,17 +64,24 @@ class Exchange:
         self._account: Account | None = None
         self._response: aiohttp.ClientResponse | None = None
         self._read: Read
-        self._writing = False
+        self._prefilled = Prefilled()
+        self._handoff: Handoff | None = None
 
     async def run(self) -> web.StreamResponse:
         """The answer; ``NotServed`` where the router turns it away. The books are clean when it returns."""
         task: asyncio.Task[object] | None = asyncio.current_task()
         assert task is not None
         outcome, dispatcher = self._outcome, self._pool.dispatcher
-        ticket = dispatcher.enter(self._intake())
+        elsewhere = bool(self._pool.prefill.workers) and can_be_prefilled(self._body)
+        ticket = dispatcher.enter(self._intake()) if not elsewhere else self._not_entered()
         watched = Watched(task, math.inf, self._began_s)
         self._gateway.watch.add(watched)
         try:
+            if elsewhere:
+                refusal = await self._prefill(watched)
+                if refusal is not None:
+                    return refusal
+                ticket = dispatcher.enter(self._intake())
             return await self._attempts(ticket, watched)
         except NotServed as refusal:
             outcome.status, outcome.problem = refusal.status, refusal.code
@@ -101,25 +90,26 @@ class Exchange:
             if watched.overdue:
                 task.uncancel()
                 outcome.status, outcome.problem = 504, "first_byte_timeout"
-                self._gateway.failed(self._pool.workers[ticket.worker].url)
+                self._gateway.failed(outcome.engine)
                 return error_answer(504, outcome.problem, "the engine did not answer in time")
             outcome.end, outcome.problem = EndReason.ABORT, "client_left"
             raise
-        except _ClientLeft:
+        except ClientLeft:
             outcome.end, outcome.problem = EndReason.ABORT, "client_left"
             return web.Response(status=499)  # nobody reads it
         finally:
             self._gateway.watch.remove(watched)
             if self._response is not None:
                 self._response.close()  # aborts it in the engine, unless it was read to its end
+            if self._handoff is not None:
+                self._handoff.settle()
             outcome.duration_s = self._clock() - self._began_s
             outcome.wait_s = max((ticket.placed_s or self._clock()) - self._began_s, 0.0)
             self._finish(ticket)
 
     def _intake(self) -> Intake:
         body, pool = self._body, self._pool
-        prompt = body.estimated_prompt if body.exact_prompt else pool.prompt_sizes.corrected(body.estimated_prompt)
-        tokens = min(prompt, pool.largest_prompt)
+        tokens = min(self._prefilled.prompt_tokens or self._estimated_prompt(), pool.largest_prompt)
         flags = pool.config.policy == "length_bucket"
         return Intake(
             prompt_tokens=tokens,
@@ -130,6 +120,10 @@ class Exchange:
             supposed=supposed_tokens(parameters_of(body)) if flags else 0,
             request=None if pool.desk is None else self._request(tokens),
         )
+
+    def _estimated_prompt(self) -> int:
+        estimate = self._body.estimated_prompt
+        return estimate if self._body.exact_prompt else self._pool.prompt_sizes.corrected(estimate)
 
     def _request(self, prompt_tokens: int) -> Request:
         """The request as forecasters see it."""
@@ -147,6 +141,31 @@ class Exchange:
             context_limit=self._pool.config.context_limit,
             parameters=parameters_of(body),
         )
+
+    # ---- the prompt computed elsewhere
+
+    def _not_entered(self) -> Ticket:
+        """Stands for the request until its prompt has been computed: nothing of it is in the books of decode."""
+        self._pool.dispatcher.refuse_beyond_queue(self._pool.prefill.requests)
+        ticket = Ticket(0, self._intake())
+        ticket.phase = Phase.GONE
+        return ticket
+
+    async def _prefill(self, watched: Watched) -> web.Response | None:
+        """Have the prompt computed; an engine's refusal, if that is what it came to."""
+        pool, gateway = self._pool, self._gateway
+        body, target = prefill_body(self._body), target_of(self._http)
+        leg = PrefillLeg(gateway, pool, target, self._headers(None), body, self._estimated_prompt())
+        found = await leg.run(self._outcome, watched)
+        if isinstance(found, web.Response):
+            return found
+        self._prefilled = found
+        if found.transfer is None:
+            pool.prefill.without_transfer += 1
+            self._handoff = None
+        else:
+            self._handoff = Handoff(pool, self._send, gateway.background)
+        return None
 
     # ---- attempts
 
@@ -167,25 +186,41 @@ class Exchange:
             outcome.failed_on.append(worker.name)
             self._drop_response()
             if attempt < limits.retries:
+                if self._handoff is not None and not self._handoff.owed:  # the KV may have been fetched by what failed
+                    refusal = await self._prefill(watched)
+                    if refusal is not None:
+                        return refusal
                 self._pool.dispatcher.again(ticket)
         outcome.status = 502
         return error_answer(502, "engine_failed", "the engine failed before it answered")
 
-    async def _call(self, worker: Worker, *, last: bool) -> tuple[aiohttp.ClientResponse, bytes] | None:
-        """The worker's response, with its first bytes if it streams, else its whole body; ``None`` if it failed."""
-        gateway = self._gateway
+    def _headers(self, rank: int | None) -> CIMultiDict[str]:
         headers = for_engine(
             self._http.headers,
             request_id=self._id,
-            rank=worker.rank,
+            rank=rank,
             engine_key=self._pool.config.engine_key,
-            drop=gateway.not_for_engines,
+            drop=self._gateway.not_for_engines,
         )
         headers["Accept-Encoding"] = "identity"  # what is compressed cannot be read on its way
+        return headers
+
+    async def _send(self, worker: Worker, whole: bool = True) -> aiohttp.ClientResponse:
+        """The request to ``worker``; not ``whole``: only what makes it fetch the prompt's KV."""
+        body, transfer = self._sent, self._prefilled.transfer
+        if transfer is not None:
+            body = handed_over(body, transfer) if whole else prefill_body(self._body, transfer)
+        url = worker.url + target_of(self._http)
+        return await self._gateway.engines.call("POST", url, self._headers(worker.rank), body)
+
+    async def _call(self, worker: Worker, *, last: bool) -> tuple[aiohttp.ClientResponse, bytes] | None:
+        """The worker's response, with its first bytes if it streams, else its whole body; ``None`` if it failed."""
+        gateway, handoff = self._gateway, self._handoff
+        self._outcome.engine = worker.url
         try:
-            response = await gateway.engines.call("POST", worker.url + target_of(self._http), headers, self._sent)
+            response = await (self._send(worker) if handoff is None else handoff.call(worker))
             self._response = response
-            if response.status in _UNAVAILABLE and not last:
+            if response.status in UNAVAILABLE and not last:
                 self._outcome.problem = f"the engine answered {response.status}"
                 gateway.failed(worker.url)
                 return None
@@ -239,72 +274,28 @@ class Exchange:
         if _coding(response):
             del headers["Content-Encoding"]
         out = web.StreamResponse(status=response.status, reason=response.reason, headers=headers)
+        relay = Relay(out, account, watched, self._read, self._clock)
         problem = ""
         try:
-            await _to_client(out.prepare(self._http))
-            problem = await self._relay(out, account, watched, response, data)
+            await to_client(out.prepare(self._http))
+            problem = await relay.run(data, ends_well=response.status == 200)
         except asyncio.CancelledError:
             if not watched.overdue:
                 raise
             watched.task.uncancel()
-            if self._writing:  # it is the client who does not go on
+            if relay.writing:  # it is the client who does not go on
                 if self._http.transport is not None:
                     self._http.transport.abort()
-                raise _ClientLeft from None
+                raise ClientLeft from None
             problem = "" if account.complete else "inter_chunk_timeout"
         outcome.problem = problem
         if problem:
             self._drop_response()
-            await _to_client(out.write(error_frames(502, problem, "the engine's stream broke off")))
+            await to_client(out.write(error_frames(502, problem, "the engine's stream broke off")))
         elif response.status == 200 and not account.failed:
             outcome.end = account.ends.get(0, EndReason.ERROR)
-        await _to_client(out.write_eof())
+        await to_client(out.write_eof())
         return out
-
-    async def _relay(
-        self, out: web.StreamResponse, account: Account, watched: Watched, response: aiohttp.ClientResponse, data: bytes
-    ) -> str:
-        """Pass events on as they come; what went wrong with the engine, if anything did."""
-        read, write, clock = self._read, out.write, self._clock
-        broken = False
-        while data:
-            send = account.feed(data)
-            if send:
-                self._writing = True
-                try:
-                    await write(send)
-                except ConnectionError as error:
-                    raise _ClientLeft from error
-                self._writing = False
-            watched.alive_s = clock()
-            if account.done:
-                watched.patience_s = min(watched.patience_s, _AFTER_DONE_S)
-            try:
-                data = await (self._read_behind_end(out, account, watched) if account.holds else read())
-            except UpstreamError:
-                broken, data = True, b""
-        rest = account.rest()
-        if not account.complete and (broken or response.status == 200):
-            return "stream_cut"  # half an event would swallow the one that tells of it
-        if rest:
-            await _to_client(write(rest))
-        return ""
-
-    async def _read_behind_end(self, out: web.StreamResponse, account: Account, watched: Watched) -> bytes:
-        """What comes behind the last answer's end; where that takes long, the client gets the end without it."""
-        patience = watched.patience_s
-        watched.patience_s = min(patience, _HELD_S)
-        try:
-            return await self._read()
-        except asyncio.CancelledError:
-            if not watched.overdue:
-                raise
-            watched.task.uncancel()
-            watched.overdue, watched.alive_s, watched.patience_s = False, self._clock(), patience
-            await _to_client(out.write(account.release()))
-            return await self._read()
-        finally:
-            watched.patience_s = patience
 
     # ---- afterwards
 
@@ -340,15 +331,3 @@ def answer_tokens(account: Account | None, answers: int) -> list[int]:
         return tokens
     share, rest = divmod(total, answers)  # told together only
     return [share + (i < rest) for i in range(answers)]
-
-
-class _ClientLeft(Exception):
-    """Writing to the client failed."""
-
-
-async def _to_client(writing: Awaitable[object]) -> None:
-    """Await ``writing`` to the client; ``_ClientLeft`` if it is gone."""
-    try:
-        await writing
-    except ConnectionError as error:
-        raise _ClientLeft from error

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from aiohttp import web
@@ -15,7 +15,7 @@ from multidict import CIMultiDict
 from endcast.router.gateway.access_log import AccessLog
 from endcast.router.gateway.answers import error_answer
 from endcast.router.gateway.body import read_body
-from endcast.router.gateway.change import change, load_forecasters
+from endcast.router.gateway.change import change, load_forecasters, urls_of
 from endcast.router.gateway.config import Config
 from endcast.router.gateway.dispatch import NotServed
 from endcast.router.gateway.exchange import Exchange
@@ -53,13 +53,15 @@ class Gateway:
         self.engines = Engines(config.limits, config.health)
         self.watch = Watch(1.0)
         self.take(config)
-        urls = {worker.url for pool in self.pools for worker in pool.workers}
-        self.health = HealthKeeper(urls, config.health, self.engines.probe, self._tell_health, lambda: self.watch.lag_s)
+        self.health = HealthKeeper(
+            urls_of(config), config.health, self.engines.probe, self._tell_health, lambda: self.watch.lag_s
+        )
         self.reconciler = Reconciler(
             self.pools, lambda url: self.engines.fetch(url, CIMultiDict()), config.health.reconcile_s
         )
         self.log = None if config.log.path is None else AccessLog(config.log, Path(config.log.path))
         self.metrics = Metrics(self)
+        self._tasks: set[asyncio.Task[None]] = set()
         self.draining = False
         self.open_calls = 0
         self._routes: dict[tuple[str, str], _Answer] = {
@@ -103,11 +105,25 @@ class Gateway:
         await self.reconciler.stop()
         await self.health.stop()
         await self.watch.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.engines.__aexit__(None, None, None)
         for pool in [*self.pools, *self.leaving]:
             pool.stop()
         if self.log is not None:
             await self.log.stop()
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it beside the calls; what is not done when the gateway ends is given up."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def busy(self) -> bool:
+        """Whether calls are open, or anything is done for some that were."""
+        return self.open_calls > 0 or bool(self._tasks)
 
     # ---- calls
 
@@ -173,7 +189,7 @@ class Gateway:
     async def _ready(self, http: web.BaseRequest) -> web.StreamResponse:
         if self.draining:
             return error_answer(503, "draining", "this router is being stopped")
-        dead = [pool.name for pool in self.pools if pool.dispatcher.up == 0]
+        dead = [pool.name for pool in self.pools if not pool.any_up]
         if dead:
             return error_answer(503, "no_worker", f"no engine is reachable in pool {dead[0]}")
         return web.Response(body=b"{}", content_type="application/json")

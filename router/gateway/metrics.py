@@ -13,9 +13,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from endcast.router.gateway.exchange import Outcome
     from endcast.router.gateway.gateway import Gateway
+    from endcast.router.gateway.outcome import Outcome
     from endcast.router.gateway.pools import PoolAtWork
+    from endcast.router.gateway.prefill import PrefillWorker
     from endcast.router.gateway.reconcile import Books, Compared
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -90,6 +91,7 @@ class _Books(Collector):
         yield from self._of_requests(self._gateway.metrics.ended)
         yield from self._of_workers(pools)
         yield from self._of_engines(self._gateway.reconciler.books)
+        yield from self._of_prefill(pools)
         for name, help_text, read in _OF_POOLS:
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             family = kind(f"endcast_router_{name}", help_text, labels=["pool"])
@@ -152,6 +154,24 @@ class _Books(Collector):
         yield from (load, active, slots, up)
 
     @staticmethod
+    def _of_prefill(pools: list[PoolAtWork]) -> Iterator[Metric]:
+        for name, help_text, read in _OF_PREFILL:
+            family = GaugeMetricFamily(f"endcast_router_prefill_{name}", help_text, labels=["pool", "worker"])
+            for pool in pools:
+                for worker in pool.prefill.workers:
+                    family.add_metric([pool.name, worker.url], float(read(worker)))
+            yield family
+        counts = CounterMetricFamily(
+            "endcast_router_prefills", "Prompts, by what became of them.", labels=["pool", "outcome"]
+        )
+        for pool in pools:
+            for outcome in (
+                ("done", "failed", "without_transfer", "handoffs", "stranded") if pool.prefill.workers else ()
+            ):
+                counts.add_metric([pool.name, outcome], float(getattr(pool.prefill, outcome)))
+        yield counts
+
+    @staticmethod
     def _of_engines(pools: list[Books]) -> Iterator[Metric]:
         families = [
             GaugeMetricFamily(f"endcast_router_{name}", help_text, labels=["pool", "worker"])
@@ -177,6 +197,12 @@ def _compared(read: Callable[[Compared], int | None]) -> Callable[[Books, int], 
 def _difference(told: int | None, own: int) -> int | None:
     return None if told is None else told - own
 
+
+_OF_PREFILL: tuple[tuple[str, str, Callable[[PrefillWorker], float]], ...] = (
+    ("requests", "Requests whose prompt is being computed.", lambda worker: worker.requests),
+    ("tokens", "Their prompts' tokens, estimated.", lambda worker: worker.tokens),
+    ("up", "1 if it may be given requests.", lambda worker: worker.up),
+)
 
 #: The last four are told only of workers whose engines tell.
 _OF_ENGINES: tuple[tuple[str, str, Callable[[Books, int], int | None]], ...] = (

@@ -17,6 +17,7 @@ from endcast.router.gateway.fleet_change import fleet_change
 from endcast.router.gateway.forecasting import Inline, Threaded
 from endcast.router.gateway.live_calibration import Calibration
 from endcast.router.gateway.live_decisions import DecisionLog
+from endcast.router.gateway.prefill import Prefill
 from endcast.router.gateway.rebuild import rebuild
 from endcast.router.gateway.tickets import NOWHERE, Intake, Phase
 
@@ -60,6 +61,7 @@ class PoolAtWork:
         self.calibration = Calibration()
         self.dispatcher = Dispatcher(self.core, limits)
         self.prompt_sizes = PromptSizes()
+        self.prefill = Prefill(pool)
         self._tenants: dict[str, int] = {}
         self._down: set[str] = set()  # addresses that may not be given requests
         self._closed: frozenset[int] = frozenset()
@@ -70,6 +72,11 @@ class PoolAtWork:
     def workers(self) -> Sequence[Worker]:
         """As the books number them; with those that are to go and still run something."""
         return self.core.workers
+
+    @property
+    def any_up(self) -> bool:
+        """Whether requests can be served."""
+        return self.dispatcher.up > 0 and self.prefill.any_up
 
     @property
     def largest_prompt(self) -> int:
@@ -86,6 +93,7 @@ class PoolAtWork:
             close(forecasts[0])  # the one so far is the same, and stays
         if pool != self.config or self.desk is not before:
             self.config = pool
+            self.prefill.change(pool)
             self._down &= {worker.url for worker in workers_of(pool)}
             self._rebuild()
         if before is not None and self.desk is None:
@@ -158,6 +166,7 @@ class PoolAtWork:
     def tell_health(self, url: str, up: bool) -> None:
         """All ranks behind ``url`` may, or may not, be given requests."""
         (self._down.discard if up else self._down.add)(url)
+        self.prefill.tell_health(url, up)
         for worker in self.workers:
             if worker.url == url:
                 self.dispatcher.accept(worker.index, self._may_take(worker))

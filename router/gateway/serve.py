@@ -79,7 +79,7 @@ class Server:
             await site.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.gateway.config.limits.drain_s):
-                while self.gateway.open_calls:
+                while self.gateway.busy:
                     await asyncio.sleep(0.02)
 
 

@@ -16,6 +16,8 @@ from endcast.router.gateway.config import Health, Limits
 
 #: What can go wrong with a connection to an engine.
 UpstreamError = (aiohttp.ClientError, ConnectionError, TimeoutError, OSError)
+#: Answers that say that this worker cannot serve now; tried elsewhere.
+UNAVAILABLE = frozenset((502, 503, 504))
 _LINE = 64 * 1024
 _LARGE = 256 * 1024
 #: Health checks, models and metrics are smaller.

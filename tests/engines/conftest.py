@@ -122,14 +122,22 @@ class Engine:
             self.process.wait()
         self.process = None
 
-    def running(self, rank: int | None = None) -> float:
-        """Requests that it runs or queues, or one of its ranks does."""
-        labels = {} if rank is None else {"engine": str(rank)}
-        return total(self.url, "vllm:num_requests_running", **labels) + self.waiting(**labels)
+    def running(self) -> float:
+        """Requests that it runs or queues."""
+        return sum(self.by_rank().values())
 
-    def waiting(self, **labels: str) -> float:
+    def by_rank(self) -> dict[int, float]:
+        """The same of each of its ranks, all at one time."""
+        counts: dict[int, float] = {}
+        for name, labels, value in samples(self.url):
+            if name in ("vllm:num_requests_running", "vllm:num_requests_waiting"):
+                rank = int(labels["engine"])
+                counts[rank] = counts.get(rank, 0.0) + value
+        return counts
+
+    def waiting(self) -> float:
         """Requests that it queues."""
-        return total(self.url, "vllm:num_requests_waiting", **labels)
+        return total(self.url, "vllm:num_requests_waiting")
 
     def preemptions(self) -> float:
         """Requests that it ever preempted."""

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from yarl import URL
 
-from endcast.router.gateway.config import Auth, Config, Health, Limits, Listen, Log, Pool, WorkerConfig
+from endcast.router.gateway.config import Auth, Config, Health, Limits, Listen, Log, Pool, PrefillConfig, WorkerConfig
 from endcast.router.gateway.gateway import Gateway
 from endcast.router.gateway.mock.engine import MockSettings
 from endcast.router.gateway.mock.server import MockFleet
@@ -84,10 +84,12 @@ class Rig:
     async def settled(self) -> None:
         """Nothing runs or waits any more; ``AssertionError`` after ten seconds."""
         async with asyncio.timeout(10):
-            while self.core.running or self.core.waiting or self.gateway.open_calls:
+            while self.core.running or self.core.waiting or self.gateway.busy:
                 await asyncio.sleep(0.01)
         core = self.core
         core.decide(0.0)
+        prefill = self.gateway.pools[0].prefill
+        assert not any(worker.requests or worker.tokens for worker in prefill.workers)
         assert not core.load().any() and not core.active().any() and len(self.gateway.watch) == 0
 
 
@@ -96,7 +98,8 @@ RigMaker = Callable[..., AbstractAsyncContextManager[Rig]]
 
 @pytest.fixture
 def rig() -> RigMaker:
-    """``async with rig(limits={…}, pool={…}, auth=…, log=…, forecasts=…, workers=2, …)``; the rest sets up the mock fleet."""
+    """``async with rig(limits={…}, pool={…}, auth=…, log=…, forecasts=…, workers=2, …)``; the rest sets up the mock
+    fleet, whose first ``prefill`` engines compute prompts for the others."""
 
     @asynccontextmanager
     async def make(
@@ -108,13 +111,15 @@ def rig() -> RigMaker:
         forecasts: Forecasts | None = None,
         health: dict[str, Any] | None = None,
         config: dict[str, Any] | None = None,
+        prefill: int = 0,
         **fleet: Any,
     ) -> AsyncIterator[Rig]:
         settings = MockSettings(**fleet)
         async with MockFleet(settings) as mock:
-            workers = tuple(WorkerConfig(url=url, ranks=settings.ranks) for url in mock.urls)
+            workers = tuple(WorkerConfig(url=url, ranks=settings.ranks) for url in mock.urls[prefill:])
+            computing = tuple(PrefillConfig(url=url) for url in mock.urls[:prefill])
             told = Config(
-                pools=(Pool(workers=workers, **{"slots": settings.slots, **(pool or {})}),),
+                pools=(Pool(workers=workers, prefill=computing, **{"slots": settings.slots, **(pool or {})}),),
                 listen=Listen(port=0),
                 limits=Limits(**{"drain_s": 5.0, **(limits or {})}),
                 health=Health(**{"interval_s": 0.2, "pause_s": 0.05, "timeout_s": 5.0, **(health or {})}),

@@ -28,6 +28,7 @@ class MockSettings:
     model: str = "mock"
     context_limit: int = 4096
     output_tokens: int = 12  #: of a request that does not say, with ``mock_output_tokens``
+    prefill_s: float = 0.0  #: what a prefill lasts, where it is asked for alone
     tokens_per_step: int = 1  #: more than 1 as with speculative decoding
     key: str | None = None
     metrics: bool = True  #: whether ``/metrics`` is there

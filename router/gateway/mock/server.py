@@ -22,6 +22,8 @@ class MockFleet:
         each = settings.ranks or 1
         self.ranks = [Rank(i, settings) for i in range(settings.workers * each)]
         self.steps = Steps(self.ranks, settings)
+        self.pinned: set[str] = set()  #: transfers whose KV a prefill still holds
+        self.prefilled: list[dict[str, Any]] = []  #: bodies of prefills, in order
         self.urls: list[str] = []
         self._engines = [Engine(self, self.ranks[i * each : (i + 1) * each]) for i in range(settings.workers)]
         self._task: asyncio.Task[None] | None = None
@@ -53,8 +55,6 @@ class Engine:
         self._runner: web.ServerRunner | None = None
         self._port = 0
         self._open: dict[int, web.BaseRequest] = {}
-        self._prefills = 0
-        self.pinned: set[str] = set()  #: transfers whose KV a prefill still holds
 
     async def start(self) -> str:
         """Listen, at the old port if there was one: the address."""
@@ -138,15 +138,26 @@ class Engine:
             return _error(400, "stream_options need stream")
         transfer = body.get("kv_transfer_params") or {}
         if transfer.get("do_remote_decode"):
-            return self._prefill(http, body)
-        self.pinned.discard(str(transfer.get("remote_engine_id")))
+            return await self._prefill(body)
+        if transfer.get("do_remote_prefill"):
+            key = str(transfer.get("remote_engine_id"))
+            if key not in self._fleet.pinned:
+                return _error(500, "there is no such KV")
+            self._fleet.pinned.discard(key)
         return await self._decode(http, body, rank, chat=http.path == _CHAT)
 
-    def _prefill(self, http: web.BaseRequest, body: dict[str, Any]) -> web.Response:
-        """A prefill worker's answer: one token, and where its KV is."""
-        self._prefills += 1
-        key = f"prefill-{self._prefills}"
-        self.pinned.add(key)
+    async def _prefill(self, body: dict[str, Any]) -> web.Response:
+        """A prefill worker's answer: one token, and where its KV is, if it ended by length."""
+        if body.get("tool_choice") == "required" or body.get("stream") or body.get("max_tokens") != 1:
+            return _error(400, "this is no prefill")
+        if prompt_tokens(body) >= self._settings.context_limit:
+            return _error(400, "the context is too long")
+        await asyncio.sleep(self._settings.prefill_s)
+        self._fleet.prefilled.append(body)
+        key = f"prefill-{len(self._fleet.prefilled)}"
+        kept = body.get("min_tokens") == 1
+        if kept:
+            self._fleet.pinned.add(key)
         where = {
             "do_remote_prefill": True,
             "do_remote_decode": False,
@@ -155,7 +166,7 @@ class Engine:
         }
         usage = {"prompt_tokens": prompt_tokens(body), "completion_tokens": 1}
         choice = {"index": 0, "message": {"role": "assistant", "content": word(0, 0)}, "finish_reason": "length"}
-        return web.json_response({"choices": [choice], "usage": usage, "kv_transfer_params": where})
+        return web.json_response({"choices": [choice], "usage": usage, "kv_transfer_params": where if kept else None})
 
     async def _decode(
         self, http: web.BaseRequest, body: dict[str, Any], rank: Rank, *, chat: bool

@@ -1,0 +1,86 @@
+"""A stream from an engine to a client, event by event, until one of them ends or falls silent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from endcast.router.gateway.account import Account
+from endcast.router.gateway.coding import Read
+from endcast.router.gateway.upstream import UpstreamError
+from endcast.router.gateway.watch import Watched
+
+#: How long a stream may stay open, and hold its slot, when all has been said.
+_AFTER_DONE_S = 1.0
+#: How long the end of the last answer waits for a usage event.
+_HELD_S = 0.5
+
+
+class ClientLeft(Exception):
+    """Writing to the client failed."""
+
+
+class Relay:
+    """One stream. ``writing``: it is the client who is waited for."""
+
+    def __init__(
+        self, out: web.StreamResponse, account: Account, watched: Watched, read: Read, clock: Callable[[], float]
+    ) -> None:
+        self._out, self._account, self._watched, self._read, self._clock = out, account, watched, read, clock
+        self.writing = False
+
+    async def run(self, data: bytes, *, ends_well: bool) -> str:
+        """Pass on ``data``, the first bytes, and what follows as it comes; what went wrong with the engine, if anything did.
+
+        ``ends_well``: a stream of this status that stops before its end was cut.
+        """
+        account, watched, read, write, clock = self._account, self._watched, self._read, self._out.write, self._clock
+        broken = False
+        while data:
+            send = account.feed(data)
+            if send:
+                self.writing = True
+                try:
+                    await write(send)
+                except ConnectionError as error:
+                    raise ClientLeft from error
+                self.writing = False
+            watched.alive_s = clock()
+            if account.done:
+                watched.patience_s = min(watched.patience_s, _AFTER_DONE_S)
+            try:
+                data = await (self._read_behind_end() if account.holds else read())
+            except UpstreamError:
+                broken, data = True, b""
+        rest = account.rest()
+        if not account.complete and (broken or ends_well):
+            return "stream_cut"  # half an event would swallow the one that tells of it
+        if rest:
+            await to_client(write(rest))
+        return ""
+
+    async def _read_behind_end(self) -> bytes:
+        """What comes behind the last answer's end; where that takes long, the client gets the end without it."""
+        watched, patience = self._watched, self._watched.patience_s
+        watched.patience_s = min(patience, _HELD_S)
+        try:
+            return await self._read()
+        except asyncio.CancelledError:
+            if not watched.overdue:
+                raise
+            watched.task.uncancel()
+            watched.overdue, watched.alive_s, watched.patience_s = False, self._clock(), patience
+            await to_client(self._out.write(self._account.release()))
+            return await self._read()
+        finally:
+            watched.patience_s = patience
+
+
+async def to_client(writing: Awaitable[object]) -> None:
+    """Await ``writing`` to the client; ``ClientLeft`` if it is gone."""
+    try:
+        await writing
+    except ConnectionError as error:
+        raise ClientLeft from error
