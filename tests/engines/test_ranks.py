@@ -16,12 +16,17 @@ SETS = ("dense_ranks", "lockstep_ranks")
 LONG = {"model": "tiny", "prompt": "def f", "max_tokens": 1500, "temperature": 0, "ignore_eos": True, "stream": True}
 
 
+@pytest.fixture(scope="module", params=SETS)
+def name(request: pytest.FixtureRequest) -> str:
+    """Of a module, so that all tests of one set run before those of the next."""
+    return str(request.param)
+
+
 def asked(tokens: int, **more: Any) -> dict[str, Any]:
     messages = [{"role": "user", "content": "class Thread, 你好"}]
     return {"model": "tiny", "messages": messages, "max_tokens": tokens, "temperature": 0, **more}
 
 
-@pytest.mark.parametrize("name", SETS)
 def test_requests_run_on_the_rank_that_the_router_chose(stage: Fixture, router: Fixture, name: str) -> None:
     """By each rank's own count: half of the tokens on each, and what the books have is what the engine tells."""
     (engine,) = stage.show(name)
@@ -46,7 +51,6 @@ def test_requests_run_on_the_rank_that_the_router_chose(stage: Fixture, router: 
         r.settled()
 
 
-@pytest.mark.parametrize("name", SETS)
 def test_answers_are_the_ranks(stage: Fixture, router: Fixture, said: Callable[[bytes], Any], name: str) -> None:
     (engine,) = stage.show(name)
     with router([engine.url], ranks=2) as r:
@@ -64,20 +68,6 @@ def test_answers_are_the_ranks(stage: Fixture, router: Fixture, said: Callable[[
         r.settled()
 
 
-def test_reasoning_is_in_its_field(stage: Fixture, router: Fixture) -> None:
-    """The engine takes all that this model says for reasoning; its tokens count like others."""
-    (engine,) = stage.show("lockstep_ranks")
-    with router([engine.url], ranks=2) as r:
-        answer = httpx.post(r.url + CHAT, json=asked(24, stream=True, ignore_eos=True), timeout=120)
-        frames = [json.loads(event[6:]) for event in answer.text.split("\n\n") if event.startswith("data: {")]
-        deltas = [frame["choices"][0]["delta"] for frame in frames if frame["choices"]]
-        assert any(delta.get("reasoning") or delta.get("reasoning_content") for delta in deltas)
-        assert not any(delta.get("content") for delta in deltas)
-        r.settled()
-    assert json.loads(r.log.read_text())["output_tokens"] == 24
-
-
-@pytest.mark.parametrize("name", SETS)
 def test_a_client_that_leaves_aborts_on_its_rank(stage: Fixture, router: Fixture, name: str) -> None:
     (engine,) = stage.show(name)
     with router([engine.url], ranks=2) as r:
@@ -101,3 +91,16 @@ def test_a_client_that_leaves_aborts_on_its_rank(stage: Fixture, router: Fixture
         asyncio.run(run())
         r.settled()
         assert engine.running() == 0
+
+
+def test_reasoning_is_in_its_field(stage: Fixture, router: Fixture) -> None:
+    """The engine takes all that this model says for reasoning; its tokens count like others."""
+    (engine,) = stage.show("lockstep_ranks")
+    with router([engine.url], ranks=2) as r:
+        answer = httpx.post(r.url + CHAT, json=asked(24, stream=True, ignore_eos=True), timeout=120)
+        frames = [json.loads(event[6:]) for event in answer.text.split("\n\n") if event.startswith("data: {")]
+        deltas = [frame["choices"][0]["delta"] for frame in frames if frame["choices"]]
+        assert any(delta.get("reasoning") or delta.get("reasoning_content") for delta in deltas)
+        assert not any(delta.get("content") for delta in deltas)
+        r.settled()
+    assert json.loads(r.log.read_text())["output_tokens"] == 24
