@@ -138,7 +138,7 @@ def without_http(bundle: Path | None, bodies: Sequence[bytes], seconds: float) -
         call = decode_call(body, context.settings)
         (made,) = forecast_together([Part(call, 0, LANDMARKS)], loaded, context)
         assert isinstance(made, Made)
-        return answer_of([made], loaded.id, made.state_version)
+        return b"".join(answer_of([made], loaded.id, made.state_version))
 
     each = seconds / 4
     forecaster, steps = loaded.forecaster, {}

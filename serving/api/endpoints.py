@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from endcast.serving.api.problems import (
     DEADLINE_HEADER,
@@ -37,10 +38,26 @@ LONGEST_BODY_S = 20.0
 
 @dataclass(frozen=True)
 class Answer:
-    """The JSON of an answer, and its status."""
+    """The JSON of an answer, whole or in pieces, and its status."""
 
-    body: bytes
+    body: bytes | tuple[bytes, ...]
     status: int = 200
+
+
+class PiecesResponse(Response):
+    """An answer that is sent piece by piece as its client reads, never copied into one. Its length is told all the same."""
+
+    def __init__(self, pieces: Sequence[bytes], status: int) -> None:
+        headers = {"content-length": str(sum(map(len, pieces)))}
+        super().__init__(None, status, headers=headers, media_type=JSON)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for piece in self._pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 Endpoint = Callable[[Request], Awaitable[Answer]]
@@ -89,7 +106,9 @@ def json_route(context: Context, method: str, path: str, endpoint: Endpoint, *, 
             for guard in context.guards:
                 guard(request, access)
             made = await endpoint(request)
-            return Response(made.body, made.status, media_type=JSON)
+            if isinstance(made.body, bytes):
+                return Response(made.body, made.status, media_type=JSON)
+            return PiecesResponse(made.body, made.status)
         except ServiceError as error:
             return refuse(error, metrics)
         except ClientDisconnect:

@@ -27,6 +27,7 @@ from endcast.serving.forecasts.codec import Call, decode_call, decode_long_call
 from endcast.serving.forecasts.service import Made, Part, answer_of, forecast_together
 
 T = TypeVar("T")
+Pieces = tuple[bytes, ...]
 
 #: Most generations that are forecast in one go: some milliseconds of work.
 PART = 64
@@ -41,7 +42,7 @@ class _Waiting:
     call: Call
     size: int
     deadline: float
-    done: asyncio.Future[bytes]
+    done: asyncio.Future[Pieces]
     since: float = field(default_factory=time.monotonic)
 
 
@@ -84,8 +85,8 @@ class Batcher:
         """Seconds, at least 1, in which about all calls that wait now will be answered."""
         return max(math.ceil(self.calls * self._seconds_a_call), 1)
 
-    async def answer(self, body: bytes, deadline: float = math.inf) -> bytes:
-        """The answer to a body of ``POST /v1/forecasts``; ``deadline`` is a time of ``time.monotonic``."""
+    async def answer(self, body: bytes, deadline: float = math.inf) -> Pieces:
+        """The answer, in pieces, to a body of ``POST /v1/forecasts``; ``deadline`` is a time of ``time.monotonic``."""
         with self.place(len(body)):
             if len(body) > self._context.settings.inline_body_bytes:
                 call = await self._in_thread(decode_long_call, body, self._context.settings)
@@ -95,7 +96,7 @@ class Batcher:
                 return await self._long(call, deadline)
             return await self._small(call, len(body), deadline)
 
-    async def _small(self, call: Call, size: int, deadline: float) -> bytes:
+    async def _small(self, call: Call, size: int, deadline: float) -> Pieces:
         waiting = _Waiting(call, size, deadline, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._flushing is None:
@@ -142,10 +143,10 @@ class Batcher:
             if isinstance(made, Exception):
                 waiting.done.set_exception(made)
             else:
-                waiting.done.set_result(answer_of([made], loaded.id, made.state_version))
+                waiting.done.set_result((b"".join(answer_of([made], loaded.id, made.state_version)),))
         self._took((time.perf_counter() - started) / len(together))
 
-    async def _long(self, call: Call, deadline: float) -> bytes:
+    async def _long(self, call: Call, deadline: float) -> Pieces:
         """All of a call by one bundle in one state, in parts."""
         loaded, started = self._context.bundles.current, time.perf_counter()
         made: list[Made] = []

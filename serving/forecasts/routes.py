@@ -92,7 +92,8 @@ def routes(context: Context) -> list[Route]:
                 body = await read_body(request, settings.max_body_bytes, settings.body_timeout_s)
         except TimeoutError:
             raise deadline_passed() from None
-        return Answer(await batcher.answer(body, deadline))
+        pieces = await batcher.answer(body, deadline)
+        return Answer(pieces[0] if len(pieces) == 1 else pieces)
 
     return [json_route(context, "POST", "/v1/forecasts", forecasts)]
 

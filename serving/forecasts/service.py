@@ -81,7 +81,8 @@ def _refused(error: InputError) -> ServiceError:
     return invalid_field(error.field, "has a value that the bundle cannot forecast with", error.hint)
 
 
-def answer_of(made: Sequence[Made], bundle: str, state_version: int) -> bytes:
-    """The JSON of a ``ForecastsReply``, from its parts."""
+def answer_of(made: Sequence[Made], bundle: str, state_version: int) -> tuple[bytes, ...]:
+    """The JSON of a ``ForecastsReply``, in pieces as they were made: together they may be ten megabytes."""
     head = b'{"bundle":%b,"state_version":%d,"forecasts":[' % (msgspec.json.encode(bundle), state_version)
-    return head + b",".join(part.forecasts for part in made) + b"]}"
+    pieces = [piece for part in made for piece in (b",", part.forecasts)]
+    return (head, *pieces[1:], b"]}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
@@ -9,7 +11,7 @@ from endcast.curves import CurveTable, Float32Array, FloatArray, IntArray
 from endcast.datasets.trace import supposed_service_s
 from endcast.predictors.drift import Curve, DriftMonitor
 from endcast.predictors.grid import IntervalGrid
-from endcast.serving.outcomes.ledger import Generation, LedgerLimits, key_of
+from endcast.serving.outcomes.ledger import Generation, LedgerLimits, Scored, key_of
 from endcast.serving.outcomes.live import Live
 from endcast.serving.outcomes.record import OutcomePart, Record, RequestPart, ServedPart, ShadowPart, pack
 from endcast.serving.outcomes.schema import OutcomeTold
@@ -34,7 +36,8 @@ def joined(
     hazards = found.hazards if found.bundle == live.bundle and _tells_of_hazards(told) else None
     if hazards is not None and live.grid is not None and live.monitor is not None:
         drift = pack(_drift(live.monitor, live.grid, hazards, told, found.entered))
-    rows = [one.figures.row(one.row, len(limits.horizons), len(limits.quantiles)) for one in found.scored]
+    scored = found.scored  # read once: the ledger may drop the generation meanwhile
+    rows = [one.figures.row(one.row, len(limits.horizons), len(limits.quantiles)) for one in scored]
     return Record(
         key=found.key,
         at=now,
@@ -44,7 +47,7 @@ def joined(
             bundle=found.bundle,
             entered=found.entered,
             aborts=aborts,
-            landmarks=tuple(one.generated for one in found.scored),
+            landmarks=tuple(one.generated for one in scored),
             horizons=limits.horizons,
             p_end=tuple(row[0] for row in rows),
             quantiles=limits.quantiles,
@@ -52,7 +55,7 @@ def joined(
             stated=tuple(row[2] for row in rows),
             hazards=None if found.hazards is None else pack(found.hazards[0]),
             drift=drift,
-            shadow=_shadow(found, live.shadow),
+            shadow=_shadow(found, scored, live.shadow),
         ),
     )
 
@@ -87,10 +90,10 @@ def _tells_of_hazards(told: OutcomePart) -> bool:
     return told.output_tokens > 0 and told.end is not EndReason.ERROR
 
 
-def _shadow(found: Generation, bundle: str | None) -> ShadowPart | None:
-    if bundle is None or not any(one.shadow_bundle == bundle for one in found.scored):
+def _shadow(found: Generation, scored: Sequence[Scored], bundle: str | None) -> ShadowPart | None:
+    if bundle is None or not any(one.shadow_bundle == bundle for one in scored):
         return None
-    p_end = tuple(one.shadow if one.shadow_bundle == bundle else () for one in found.scored)
+    p_end = tuple(one.shadow if one.shadow_bundle == bundle else () for one in scored)
     if found.shadow_hazards is None or found.shadow_hazards[0] != bundle:
         return ShadowPart(bundle=bundle, p_end=p_end)
     _, entered, hazards = found.shadow_hazards

@@ -193,6 +193,7 @@ class Ledger:
 
     def _drop(self, generation: Generation, remembered: OrderedDict[int, None]) -> None:
         del self._generations[generation.key]
+        generation.scored = []  # each refers back to the generation: so nothing waits for the collector of cycles
         for name in (generation.key, *generation.forecast_ids):
             self._key_of.pop(name, None)
             remembered[hash(name)] = None

@@ -12,7 +12,7 @@ from endcast.serving.api.problems import ServiceError
 
 #: Most bytes of a request line with its headers, most headers, and seconds that they may take.
 MOST_HEAD_BYTES, MOST_HEADERS, LONGEST_HEAD_S = 64 * 1024, 128, 20.0
-#: Seconds that a client may leave an answer unread once the connection is to be closed.
+#: Seconds that a client may leave an answer unread: while it is sent, and once the connection is to be closed.
 LONGEST_UNREAD_S = 30.0
 
 _LARGE_HEAD = ServiceError(431, "head_too_large", "the request line and headers are too large")
@@ -31,6 +31,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._head_bytes, self._headers_seen = 0, 0
         self._in_head = True
         self._late: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept it, unless there are too many."""
@@ -43,7 +44,23 @@ class LimitedConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
         self._head_came()
+        self._is_read()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is answered: it has some time to go on."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(LONGEST_UNREAD_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It reads."""
+        self._is_read()
+        super().resume_writing()
+
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; a head that grows too large is refused even if none of its headers ends."""

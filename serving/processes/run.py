@@ -18,11 +18,14 @@ import uvicorn
 from endcast.errors import EndcastError
 from endcast.serving.operations.settings import Settings
 from endcast.serving.processes.connections import LimitedConnection
+from endcast.serving.processes.garbage import SeldomFull
 
 #: Connections that wait to be accepted.
 BACKLOG = 2_048
 #: Seconds after which the thread of a long call lets the event loop run: health checks wait no longer than this for it.
 SWITCH_S = 0.001
+#: Objects made since, and not yet gone, at which the collector looks at the youngest.
+YOUNG = 2_000
 _TLS_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -84,7 +87,9 @@ def serve_until_stopped(app: Callable[..., Any], listening: socket.socket, setti
     sys.setswitchinterval(SWITCH_S)
     gc.collect()
     gc.freeze()  # what is loaded by now stays: the collector need not walk it again and again while calls wait
-    server.run(sockets=[listening])
+    gc.set_threshold(YOUNG)
+    with SeldomFull().kept():
+        server.run(sockets=[listening])
 
 
 def _exit_quietly(_signal: int, _frame: object) -> None:

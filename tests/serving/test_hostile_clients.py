@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+import uvicorn
 
 from endcast.serving.app import create_app
 from endcast.serving.operations.settings import Settings
@@ -25,7 +26,7 @@ BODY = b'{"requests": [{"prompt_tokens": 1}]}'
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[tuple[str, int]]:
+def running() -> Iterator[tuple[uvicorn.Server, tuple[str, int]]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connections, "LONGEST_HEAD_S", 0.5)
         patch.setattr(connections, "LONGEST_UNREAD_S", 0.5)
@@ -39,10 +40,15 @@ def address() -> Iterator[tuple[str, int]]:
                 time.sleep(0.01)
             host, port = url_of(listening).removeprefix("http://").split(":")
             httpx.post(f"http://{host}:{port}/v1/forecasts", content=BODY)  # compiled by now
-            yield host, int(port)
+            yield server, (host, int(port))
             server.should_exit = True
             thread.join(20)
         assert not thread.is_alive()
+
+
+@pytest.fixture
+def address(running: tuple[uvicorn.Server, tuple[str, int]]) -> tuple[str, int]:
+    return running[1]
 
 
 @pytest.fixture
@@ -139,13 +145,28 @@ def test_several_calls_on_one_connection_are_answered_in_order(connection: socke
     assert answer(connection)[0] == 431
 
 
-def test_a_client_that_never_reads_is_dropped(address: tuple[str, int]) -> None:
+def test_a_client_that_never_reads_is_dropped(running: tuple[uvicorn.Server, tuple[str, int]]) -> None:
+    server, address = running
     requests = ",".join(['{"prompt_tokens": 1}'] * 4_000)
     body = f'{{"requests": [{requests}], "curve": true}}'.encode()
     with socket.create_connection(address, timeout=30) as deaf:
         deaf.sendall(FORECASTS + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         time.sleep(0.2)
         assert httpx.get(f"http://{address[0]}:{address[1]}/healthz").status_code == 200
+        until = time.monotonic() + 60
+        while len(server.server_state.connections) > 0:
+            assert time.monotonic() < until, "it is still being served"
+            time.sleep(0.1)
+
+
+def test_a_large_answer_comes_whole_to_whoever_reads_it(address: tuple[str, int]) -> None:
+    requests = [{"prompt_tokens": 1, "request_id": str(i)} for i in range(4_000)]
+    answer = httpx.post(
+        f"http://{address[0]}:{address[1]}/v1/forecasts", json={"requests": requests, "curve": True}, timeout=60
+    )
+    told = answer.json()["forecasts"]
+    assert answer.headers["content-length"] == str(len(answer.content)) and len(answer.content) > 2_000_000
+    assert [one["request_id"] for one in told] == [one["request_id"] for one in requests]
 
 
 def test_no_more_connections_than_there_may_be(address: tuple[str, int]) -> None:
