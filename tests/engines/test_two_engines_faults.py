@@ -19,7 +19,7 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 LONG = {"model": "tiny", "prompt": "def f", "max_tokens": 2000, "temperature": 0, "ignore_eos": True}
 
 
-def settle(condition: Any, seconds: float = 60.0) -> float:
+def settle(condition: Any, seconds: float = 120.0) -> float:
     """Seconds until ``condition`` holds."""
     begun = time.monotonic()
     while not condition():

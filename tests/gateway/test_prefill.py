@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from endcast.errors import EndcastError
@@ -302,5 +303,36 @@ def test_random_departures_leave_nothing_behind(rig: RigMaker) -> None:
             await r.settled()
             await until(lambda: not any(rank.running or rank.waiting for rank in r.fleet.ranks))
             assert r.gateway.pools[0].prefill.stranded == 0 and not r.gateway._tasks and not r.core._entries
+
+    asyncio.run(run())
+
+
+def test_prefill_workers_come_and_go_with_the_fleet_file(rig: RigMaker) -> None:
+    async def run() -> None:
+        async with rig(workers=3, prefill=2, prefill_s=0.2) as r:
+            config, (pool,) = r.gateway.config, r.gateway.config.pools
+            running = asyncio.create_task(r.chat(3))
+            await until(lambda: r.gateway.pools[0].prefill.requests == 1)
+            without = msgspec.structs.replace(pool, prefill=())
+            await r.gateway.change(msgspec.structs.replace(config, pools=(without,)))
+            assert (await running).status == 200, "what is being computed there is used"
+            assert (await r.chat(3)).status == 200 and len(r.fleet.prefilled) == 1
+            await r.gateway.change(config)
+            assert (await r.chat(3)).status == 200 and len(r.fleet.prefilled) == 2
+            assert not r.fleet.pinned
+            await r.settled()
+
+    asyncio.run(run())
+
+
+def test_kv_that_nobody_can_fetch_is_counted(rig: RigMaker) -> None:
+    async def run() -> None:
+        async with rig(workers=2, prefill=1, prefill_s=0.3, limits={"no_worker_wait_s": 0.3}) as r:
+            call = asyncio.create_task(r.chat(3))
+            await until(lambda: r.gateway.pools[0].prefill.requests == 1)
+            await r.fleet.kill(1)
+            assert (await call).status in (502, 503)
+            await r.settled()
+            assert r.gateway.pools[0].prefill.stranded == 1 and len(r.fleet.pinned) == 1
 
     asyncio.run(run())
