@@ -145,6 +145,7 @@ def _attributes(
         "booked_prompt_tokens": ticket.intake.prompt_tokens,
         "wait_s": round(outcome.wait_s, 6),
         "prefill_worker": outcome.prefill_worker or None,
+        "cached_prompt_tokens": outcome.cached_tokens,
         "prefill_s": None if outcome.prefill_s is None else round(outcome.prefill_s, 6),
         "first_byte_s": None if outcome.ttft_s is None else round(outcome.ttft_s, 6),
         "client_request_id": client_id,

@@ -159,7 +159,7 @@ class Exchange:
         found = await leg.run(self._outcome, watched)
         if isinstance(found, web.Response):
             return found
-        self._prefilled = found
+        self._prefilled, self._outcome.cached_tokens = found, found.cached_tokens
         if found.transfer is None:
             pool.prefill.without_transfer += 1
             self._handoff = None

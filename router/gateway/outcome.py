@@ -24,3 +24,4 @@ class Outcome:
     engine: str = ""  #: address that was called last
     prefill_worker: str = ""  #: where its prompt was computed, if not where it ran
     prefill_s: float | None = None
+    cached_tokens: int | None = None  #: of the prompt, by the prefill worker: decode counts all that it fetched

@@ -136,6 +136,7 @@ def test_the_prompts_size_is_known_before_a_worker_is_chosen(rig: RigMaker, tmp_
             await r.settled()
         line = json.loads((tmp_path / "log").read_text())
         assert line["attributes"]["booked_prompt_tokens"] == told
+        assert line["attributes"]["cached_prompt_tokens"] == 0
         assert line["attributes"]["prefill_worker"] == r.fleet.urls[0] and line["attributes"]["prefill_s"] >= 0
 
     asyncio.run(run())

@@ -164,7 +164,11 @@ class Engine:
             "remote_engine_id": key,
             "remote_block_ids": [1, 2],
         }
-        usage = {"prompt_tokens": prompt_tokens(body), "completion_tokens": 1}
+        usage = {
+            "prompt_tokens": prompt_tokens(body),
+            "completion_tokens": 1,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        }
         choice = {"index": 0, "message": {"role": "assistant", "content": word(0, 0)}, "finish_reason": "length"}
         return web.json_response({"choices": [choice], "usage": usage, "kv_transfer_params": where if kept else None})
 
