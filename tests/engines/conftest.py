@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +37,7 @@ _ENVIRONMENT = {
 #: Every set: the model, how many engines, and what they are told beside the common options.
 SETS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "two": ("dense", 2, ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")),
-    "small": ("dense", 1, ("--num-gpu-blocks-override", "40", "--block-size", "32", "--no-enable-prefix-caching")),
+    "small": ("dense", 1, ("--num-gpu-blocks-override", "40", "--block-size", "32", "--max-model-len", "1024")),
     "dense_ranks": ("dense", 1, ("--data-parallel-size", "2")),
     "lockstep_ranks": ("experts", 1, ("--data-parallel-size", "2", "--reasoning-parser", "qwen3")),
 }
@@ -104,7 +104,7 @@ class Engine:
     def _up(self) -> bool:
         assert self.process is not None
         if self.process.poll() is not None:
-            pytest.fail(f"the engine did not start: {self.log.read_text(errors='replace')[-3000:]}")
+            pytest.fail(f"the engine did not start: {self.log.read_text(errors='replace')[-20_000:]}")
         try:
             return httpx.get(f"{self.url}/health").status_code == 200
         except httpx.HTTPError:
@@ -114,7 +114,8 @@ class Engine:
         """End it and its children; SIGKILL at once, or after half a minute of anything else."""
         if self.process is None:
             return
-        os.killpg(self.process.pid, how)
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(self.process.pid, how)
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
