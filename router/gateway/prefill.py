@@ -59,10 +59,13 @@ def can_be_prefilled(body: Body) -> bool:
     """Whether the prompt can be computed elsewhere: one prompt that can be read. Of the rest the decode worker thinks its own."""
     if not body.readable:
         return False
-    prompt = _MEMBERS.decode(body.plain).get("prompt")
+    try:
+        prompt = _MEMBERS.decode(body.plain).get("prompt")
+        told = None if prompt is None else msgspec.json.decode(prompt)
+    except UNREADABLE:
+        return False  # reading skips what it does not need, faults included
     if prompt is None:
         return body.chat
-    told = msgspec.json.decode(prompt)
     return isinstance(told, str) or (isinstance(told, list) and (len(told) == 1 or type(next(iter(told), "")) is int))
 
 

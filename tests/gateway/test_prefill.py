@@ -78,6 +78,8 @@ def test_what_a_prefill_worker_is_sent() -> None:
         (b'{"prompt": {"a": 1}}', False, False),
         (b"{}", False, False),
         (b"[1]", True, False),
+        (b'{"prompt": "x", "\xff": 1}', False, False),
+        (b'{"prompt": "\\ud83d", "logit_bias": NaN}', False, True),
         (b"no json", True, False),
     ],
 )
