@@ -27,6 +27,12 @@ from endcast.training.train import Settings
 #: are measured: enough to tell families apart.
 ROWS, ROWS_OF_TEXT, MODELS_APART = 300_000, 150_000, 5
 _BATCH, _TIMED = 64, 50
+#: Name on the page → file, and whether outputs are read where the log has them.
+PARTS = {
+    **{name: (file, False) for name, file in LOGS.items() if file != TEXT},
+    "AlpacaEval outputs, at admission": (TEXT, False),
+    "AlpacaEval outputs, text so far": (TEXT, True),
+}
 Keep = Callable[[dict[str, Any]], None]
 
 
@@ -36,13 +42,13 @@ def families(
     """Log → family → figures: those ``wanted`` measured on logs that ``known`` has no figures of them for; ``keep`` is
     given all of them after each."""
     bench = cache(lambda: RoutingBench(folder, fewer(final(folder, TEXT), TEXT)))
-    found = {name: dict(known.get(name, {})) for name in LOGS}
-    for name, file in LOGS.items():
+    found = {name: dict(known.get(name, {})) for name in PARTS}
+    for name, (file, reads) in PARTS.items():
         parted = cache(lambda file=file: fewer(final(folder, file), file))
         for family in wanted:
             if family in found[name]:
                 continue
-            found[name][family] = _measured(parted(), family, bench() if file == TEXT else None, tell)
+            found[name][family] = _measured(parted(), family, reads, bench() if file == TEXT else None, tell)
             found[name] = {one: found[name][one] for one in MODELS if one in found[name]}
             keep(found)
             tell(f"{name}, {family}: {found[name][family].get('skill')}")
@@ -58,10 +64,10 @@ def fewer(parted: Parted, file: str) -> Parted:
     return replace(parted, test=parted.test.take(np.flatnonzero(some)))
 
 
-def _measured(parted: Parted, family: str, bench: RoutingBench | None, tell: Tell) -> dict[str, Any]:
+def _measured(parted: Parted, family: str, reads: bool, bench: RoutingBench | None, tell: Tell) -> dict[str, Any]:
     """Figures; of a family that cannot learn from this log, why not."""
     rows = ROWS if bench is None else ROWS_OF_TEXT
-    settings = Settings(model=family, split=parted.split, most_rows=rows, device="cpu")
+    settings = Settings(model=family, split=parted.split, most_rows=rows, read_outputs=reads, device="cpu")
     try:
         return _figures(parted, settings, bench, tell)
     except TrainingError as error:
@@ -81,8 +87,8 @@ def _figures(parted: Parted, settings: Settings, bench: RoutingBench | None, tel
             "c_index": evaluation.admission.c_index,
             "mae_median": evaluation.admission.mae_median,
             "training_cpu_s": seconds,
-            "graph": _cost(bundle.admission),
-            "output_graph": None if bundle.output is None else _cost(bundle.output),
+            "graph": cost(bundle.admission),
+            "output_graph": None if bundle.output is None else cost(bundle.output),
             "bytes": _size(bundle),
             "routing": None if bench is None else bench.of(bundle),
         }
@@ -93,13 +99,13 @@ def _size(bundle: Bundle) -> int:
     return sum(map(len, [*graphs, *bundle.encoder.values()]))
 
 
-def _cost(graph: Graph) -> float:
-    """Microseconds a landmark for its curve's hazards, one thread, batches of 64, the median batch."""
+def cost(graph: Graph) -> float:
+    """CPU microseconds a landmark for its curve's hazards, one thread, batches of 64, the median batch."""
     run, features = evaluator(graph.model), np.resize(graph.golden_features, (_BATCH, graph.golden_features.shape[1]))
     run.hazards(features)
     times = []
     for _ in range(_TIMED):
-        began = time.perf_counter()
+        began = time.process_time()
         run.hazards(features)
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
     return float(np.median(times)) / _BATCH * 1e6

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 Figures = dict[str, Any]
+#: A skill that shows as 0.000 is none.
+LEAST_SHOWN = 0.0005
 TEMPLATE = Path(__file__).with_name("page.md")
 
 
@@ -141,23 +143,56 @@ def _ablation(section: Figures) -> str:
 
 
 def _families(section: Figures) -> str:
-    rows = [
-        [
-            name,
-            family,
-            *(f"{one['skill'][horizon]:.3f}" for horizon in ("16", "64", "128")),
-            f"{one['ece_64']:.3f}",
-            f"{one['c_index']:.3f}",
-            f"{one['mae_median']:.0f}",
-            f"{one['graph']:.1f}" + ("" if one["output_graph"] is None else f" + {one['output_graph']:.1f}"),
-            f"{one['bytes'] / 1e3:,.0f}",
-            f"{one['training_cpu_s']:.0f}",
-        ]
-        for name, found in _logs(section)
-        for family, one in found.items()
+    rows = [[name, family, *_family_row(one)] for name, found in _logs(section) for family, one in found.items()]
+    titles = ["log", "family", "skill, H = 16", "H = 64 (95 %)", "H = 128", "below 0 at H", "nats, H = 64"]
+    titles += ["ECE, H = 64", "C-index", "error of the median", "µs a landmark", "kB", "training, CPU s"]
+    return _table(titles, rows)
+
+
+def _family_row(one: Figures) -> list[str]:
+    if "refused" in one:
+        return [one["refused"], *["–"] * 10]
+    low, high = one["interval"]["64"]
+    below = [horizon for horizon, skill in one["skill"].items() if skill < -LEAST_SHOWN]
+    return [
+        f"{one['skill']['16']:.3f}",
+        f"{one['skill']['64']:.3f} ({low:.3f} … {high:.3f})",
+        f"{one['skill']['128']:.3f}",
+        ", ".join(below) or "–",
+        f"{one['nats']['64']:+.4f}",
+        f"{one['ece_64']:.3f}",
+        f"{one['c_index']:.3f}",
+        f"{one['mae_median']:.0f}",
+        f"{one['graph']:.1f}" + ("" if one["output_graph"] is None else f" + {one['output_graph']:.1f}"),
+        f"{one['bytes'] / 1e3:,.0f}",
+        f"{one['training_cpu_s']:.0f}",
     ]
-    titles = ["log", "family", "skill, H = 16", "H = 64", "H = 128", "ECE, H = 64", "C-index", "error of the median"]
-    return _table([*titles, "µs a landmark", "kB", "training, CPU s"], rows)
+
+
+def _family_routing(section: Figures) -> str:
+    rows = []
+    for name, found in _logs(section):
+        for family, one in found.items():
+            if (routing := one.get("routing")) is None:
+                continue
+            e2e = routing["e2e_mean_s"]
+            gained = (e2e["arrival"] - e2e["model"]) / (e2e["arrival"] - e2e["truth"])
+            rows.append(
+                [
+                    name,
+                    family,
+                    f"{routing['br_0']:.4f}",
+                    f"{routing['efficiency']:.4f} ± {routing['deviation']:.4f}",
+                    f"{routing['truth']:.4f}",
+                    _share(routing["captured"]),
+                    f"{e2e['arrival']:.1f}",
+                    f"{e2e['model']:.1f}",
+                    f"{e2e['truth']:.1f}",
+                    _share(gained),
+                ]
+            )
+    titles = ["log", "family", "BR-0", "efficiency", "with true lengths", "captured"]
+    return _table([*titles, "mean E2E by arrival, s", "by forecast", "by true length", "captured"], rows)
 
 
 def _share(value: float | None) -> str:
@@ -230,6 +265,7 @@ TABLES: dict[str, tuple[str, Callable[[Figures], str]]] = {
     "ablation": ("ablation", _ablation),
     "text_ablation": ("text_ablation", _ablation),
     "families": ("families", _families),
+    "family_routing": ("families", _family_routing),
     "placement": ("value", _placement),
     "order": ("value", _order),
     "drain": ("value", _drain),

@@ -150,6 +150,8 @@ class HazardNetwork:
         return LogitGraph(tuple(nodes), tuple(constants), self.width, len(self.grid))
 
 
+#: Devices on which products are taken in bfloat16; weights, losses and steps stay float32.
+MIXED: tuple[str, ...] = ("cuda", "npu")
 #: Makes a network for so many inputs and outputs.
 Make = Callable[[int, int, Recipe], nn.Module]
 
@@ -196,7 +198,7 @@ class Trainer:
             net.train()
             for batch in self._batches(len(lesson), generator):
                 optimizer.zero_grad()
-                with torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu"):
+                with torch.autocast(device.type, torch.bfloat16, enabled=device.type in MIXED):
                     corrections = net(_tensor(lesson.inputs[batch], device))
                 loss = _loss(corrections.float(), lesson.take(batch), device)
                 loss.backward()  # type: ignore[no-untyped-call]

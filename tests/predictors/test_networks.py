@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as arrays
 
 from endcast.errors import TrainingError
 from endcast.predictors.features.protocol import Float32Array
+from endcast.predictors.models import network
 from endcast.predictors.models.dense import BOUND, Encoding
 from endcast.predictors.models.device import ImportModule, choose_device
 from endcast.predictors.models.network import Lesson, Recipe, Trainer
@@ -76,6 +77,19 @@ def test_a_network_learns_what_is_there() -> None:
         corrections = net(torch.tensor([[1.5, 0.0], [-1.5, 0.0]])).numpy()
     assert losses[best - 1] == min(losses) and best >= 1
     np.testing.assert_allclose(corrections, [[0.7] * 5, [-0.7] * 5], atol=0.3)
+
+
+def test_mixed_precision_learns_the_same_with_whole_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the CPU, which can do it too, in the place of the devices that do it."""
+    whole, _, _ = trainer().train(lesson(2000), None, 6)
+    monkeypatch.setattr(network, "MIXED", ("cpu",))
+    mixed, _, _ = trainer().train(lesson(2000), None, 6)
+    assert all(parameter.dtype == torch.float32 for parameter in mixed.parameters())
+    far = float(np.abs(weights(mixed) - weights(whole)).max())
+    assert 0.0 < far < 0.1
+    with torch.no_grad():
+        left, right = (net(torch.tensor([[1.0, 0.0]])).numpy() for net in (mixed, whole))
+    np.testing.assert_allclose(left, right, atol=0.05)
 
 
 def test_training_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from endcast.datasets.synth import SynthLog
 from endcast.datasets.write import write_trace
+from endcast.predictors.models import MODELS
 from endcast.training.train import Trained
 
 CODE = """
@@ -50,8 +52,8 @@ from endcast.predictors.onnx_forecaster import load_forecaster
 from endcast.serving.app import create_app
 from endcast.serving.operations.settings import Settings
 
-async def ask():
-    app = create_app(Settings(), load_forecaster(sys.argv[1]))
+async def ask(path):
+    app = create_app(Settings(), load_forecaster(path))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
         request = {"request_id": "a", "prompt": "Write a list", "model": "atlas-70b", "generated_tokens": 5}
         reply = await client.post("/v1/forecasts", json={"horizons": [16], "requests": [request]})
@@ -59,24 +61,30 @@ async def ask():
         assert 0.0 < reply.json()["forecasts"][0]["p_end"]["16"] < 1.0
         return reply.json()["bundle"]
 
-print(asyncio.run(ask()), flush=True)
-sys.argv[1:] = ["simulate", sys.argv[2], "--forecast", sys.argv[1], "--policies", "br_h", "--workers", "2", "--slots", "4", "--json"]
+log, *bundles = sys.argv[1:]
+print(json.dumps([asyncio.run(ask(path)) for path in bundles]), flush=True)
+fleet = ["--policies", "br_h", "--workers", "2", "--slots", "4"]
+sys.argv[1:] = ["simulate", log, "--forecast", ",".join(bundles), *fleet, "--json"]
 main()
 """
 
 
-def test_it_is_served_and_routed_with_without_any(trained: Trained, small_log: SynthLog, tmp_path: Path) -> None:
+def test_all_families_are_served_and_routed_with_without_any(
+    bundle_of: Callable[[str], Trained], small_log: SynthLog, tmp_path: Path
+) -> None:
+    bundles = [bundle_of(name) for name in MODELS]
     write_trace(tmp_path / "log.parquet", small_log.trace.take(np.arange(60)))
     done = subprocess.run(
-        [sys.executable, "-c", SERVE, str(trained.path), str(tmp_path / "log.parquet")],
+        [sys.executable, "-c", SERVE, str(tmp_path / "log.parquet"), *(str(bundle.path) for bundle in bundles)],
         capture_output=True,
         text=True,
         check=False,
     )
-    bundle, _, report = done.stdout.partition("\n")
-    assert done.returncode == 0 and bundle == trained.id, done.stderr
-    (played,) = json.loads(report)["policies"]
-    assert played["policy"] == "br_h" and 0.0 < played["efficiency"] <= 1.0
+    served, _, report = done.stdout.partition("\n")
+    assert done.returncode == 0 and json.loads(served) == [bundle.id for bundle in bundles], done.stderr
+    played = json.loads(report)["policies"]
+    assert [one["forecast"] for one in played] == [bundle.id for bundle in bundles]
+    assert all(one["policy"] == "br_h" and 0.0 < one["efficiency"] <= 1.0 for one in played)
 
 
 def test_the_code_above_would_notice() -> None:

@@ -33,6 +33,7 @@ from endcast.predictors.models.encoder.source import encoder_source
 from endcast.predictors.models.encoder.weights import Rounded
 from endcast.predictors.models.graph import finish
 from endcast.predictors.models.network import Lesson, Recipe, Trainer
+from endcast.predictors.models.text import reading_trainer
 from endcast.predictors.onnx_forecaster import load_forecaster
 from endcast.predictors.output_columns import (
     NAMES,
@@ -92,6 +93,33 @@ def test_the_graph_is_the_model_whatever_the_pieces(
     hazards = graph.hazards(pieces)
     np.testing.assert_allclose(hazards, native(model, pieces), atol=2e-6)
     np.testing.assert_allclose(graph.hazards(pieces[-1:])[0], hazards[0], atol=1e-6)
+
+
+def test_an_encoder_that_is_left_as_it_is_encodes_each_text_once() -> None:
+    """Only the head learns, and what is remembered is what the encoder gives."""
+    rng = np.random.default_rng(0)
+    inputs = clean_pieces(rng.integers(4, SOURCE.vocabulary, (30, PROMPT_PIECES)).astype(np.float32), 99)
+    hazard = (rng.random((30, len(GRID))) < 0.3).astype(np.float32)
+    lesson = Lesson(inputs, np.full((1, len(GRID)), -1.0, np.float32), hazard, np.ones_like(hazard))
+    plain = Trainer(Recipe(hidden=8, epochs=3, batch=10), 0, 1, lambda text: None, "cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        encoded: list[int] = []
+        encode = TextNet.encoded
+
+        def counting(net: TextNet, pieces: torch.Tensor) -> torch.Tensor:
+            encoded.append(len(pieces))
+            return encode(net, pieces)
+
+        patch.setattr(TextNet, "encoded", counting)
+        net, _, _ = reading_trainer(plain, SOURCE, PROMPT_PIECES, 0.0).train(lesson, None, 3)
+    assert sum(encoded) == 30 and isinstance(net, TextNet)
+    remembered = net(torch.from_numpy(inputs)).detach().numpy()
+    net.learned()
+    np.testing.assert_allclose(net.eval()(torch.from_numpy(inputs)).detach().numpy(), remembered, atol=1e-5)
+    torch.manual_seed(0)
+    begun = SOURCE.build().state_dict()
+    assert all(torch.equal(weight, begun[name]) for name, weight in net.encoder.state_dict().items())
+    assert float(net.head.weight.detach().abs().max()) > 0.0
 
 
 def test_texts_of_other_words_get_other_hazards(graph: HazardGraph) -> None:
@@ -302,8 +330,8 @@ def test_the_model_that_reads_outputs_reads_their_tails(small_log: SynthLog, tmp
     model = output_model(bundle)
     assert model is not None
     readers = [model.reader(Request(request_id="a", prompt="Write")) for _ in range(2)]
-    for reader, text in zip(readers, ("Well, first of all", "1. A list.\n2. And an end. \ud800"), strict=True):
-        reader.append(text)
+    for reader, written in zip(readers, ("Well, first of all", "1. A list.\n2. And an end. \ud800"), strict=True):
+        reader.append(written)
     generated, base = np.array([7, 9]), np.zeros((2, len(model._grid.intervals)))
     cut, scores = Wordpieces(bundle.encoder[TOKENIZER]), TailScores.from_tables(bundle.learned[OWNER])
     text = np.stack([text_row(reader, scores) for reader in readers])

@@ -112,6 +112,7 @@ def inputs_of(
 def rounded(net: TextNet) -> TextNet:
     """The network on the CPU with the encoder's matrices as 8 bits hold them: what is served is what is judged."""
     net = net.cpu().eval()
+    net.learned()
     with torch.no_grad():
         for name, parameter in net.encoder.named_parameters():
             if (

@@ -1,6 +1,7 @@
 """A text encoder with a hazard head: word pieces and encoded columns in, corrections to K hazards out, in one pass.
 
-Texts that occur often in a batch (many answers to one prompt) are encoded once.
+Texts that occur often in a batch (many answers to one prompt) are encoded once; by an encoder that is left as it is, once and for
+all.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from endcast.predictors.models.network import Recipe
 
 #: Where there is no piece.
 NO_PIECE = -1.0
+#: Texts that an encoder which does not learn encodes at once.
+_AT_ONCE = 64
 
 
 def clean_pieces(pieces: Float32Array, vocabulary: int) -> Float32Array:
@@ -37,6 +40,9 @@ class TextNet(nn.Module):
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
         self.first, self.pieces = source.first, pieces
+        self._means: dict[bytes, torch.Tensor] | None = (
+            None  # of texts, by their pieces, where the encoder does not learn
+        )
         self.text = nn.Linear(self.encoder.config.hidden_size, recipe.hidden)
         self.columns = nn.Linear(inputs - pieces, recipe.hidden) if inputs > pieces else None
         self.hidden = nn.Linear(recipe.hidden, recipe.hidden)
@@ -49,13 +55,26 @@ class TextNet(nn.Module):
         """(n, K)."""
         pieces = x[:, -self.pieces :]
         texts, which = torch.unique(pieces, dim=0, return_inverse=True)
-        sums = self.text(self.encoded(texts))[which]
+        means = self.encoded(texts) if self._means is None else self._remembered(texts, self._means)
+        sums = self.text(means)[which]
         if self.columns is not None:
             sums = sums + self.columns(x[:, : -self.pieces])
         hidden = self.dropout(torch.relu(sums))
         hidden = self.dropout(torch.relu(self.hidden(hidden)))
         corrections: torch.Tensor = self.head(hidden)
         return corrections
+
+    def learned(self) -> None:
+        """Its weights change no more by learning, but may be rounded: nothing that is remembered holds."""
+        self._means = None
+
+    def _remembered(self, pieces: torch.Tensor, means: dict[bytes, torch.Tensor]) -> torch.Tensor:
+        keys = [row.tobytes() for row in pieces.cpu().numpy()]
+        new = [i for i, key in enumerate(keys) if key not in means]
+        with torch.no_grad():
+            for some in (new[i : i + _AT_ONCE] for i in range(0, len(new), _AT_ONCE)):
+                means.update(zip((keys[i] for i in some), self.encoded(pieces[some]).float(), strict=True))
+        return torch.stack([means[key] for key in keys])
 
     def encoded(self, pieces: torch.Tensor) -> torch.Tensor:
         """(u, units): the mean over each text's pieces, what stands before every text included."""
@@ -73,5 +92,6 @@ class TextNet(nn.Module):
         own = [p for name, p in self.named_parameters() if not name.startswith("encoder.")]
         if encoder_rate == 0.0:
             self.encoder.requires_grad_(False)
+            self._means = {}
             return [{"params": own, "lr": rate}]
         return [{"params": own, "lr": rate}, {"params": list(self.encoder.parameters()), "lr": encoder_rate}]
