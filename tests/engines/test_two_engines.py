@@ -108,7 +108,7 @@ def test_both_engines_served(stage: Fixture, router: Fixture) -> None:
 
         asyncio.run(run())
         made = [engine.generated(0) - old for engine, old in zip(engines, before, strict=True)]
-        assert made == [6 * 64, 6 * 64]
+        assert sum(made) == 12 * 64 and all(made)
         r.settled()
 
 

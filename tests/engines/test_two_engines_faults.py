@@ -112,7 +112,9 @@ def test_an_engine_that_is_killed_and_comes_back(stage: Fixture, router: Fixture
     dead, alive = engines
     with router([engine.url for engine in engines]) as r:
         streams = Streams(r.url, 6)
-        settle(lambda: all(engine.running() == 3 for engine in engines) and streams.begun())
+        settle(lambda: sum(engine.running() for engine in engines) == 6 and streams.begun())
+        lost = int(r.total("worker_running", worker=dead.url))
+        assert 1 <= lost <= 5
         dead.stop(signal.SIGKILL)
         settle(lambda: r.total("worker_up", worker=dead.url) == 0)
         for _ in range(4):
@@ -123,7 +125,7 @@ def test_an_engine_that_is_killed_and_comes_back(stage: Fixture, router: Fixture
         last = [json.loads(body.split(b"\n\n")[-3][6:]) for body in bodies]
         cut = [frame["error"]["code"] for frame in last if "error" in frame]
         whole = [frame["choices"][0]["finish_reason"] for frame in last if "error" not in frame]
-        assert (cut, whole) == (["stream_cut"] * 3, ["length"] * 3)
+        assert (cut, whole) == (["stream_cut"] * lost, ["length"] * (6 - lost))
         r.settled()
         assert r.total("worker_up", worker=alive.url) == 1
 
@@ -131,9 +133,8 @@ def test_an_engine_that_is_killed_and_comes_back(stage: Fixture, router: Fixture
         settle(lambda: r.total("worker_up", worker=dead.url) == 1)
         before = dead.generated(0)
         streams = Streams(r.url, 4)
-        settle(lambda: all(engine.running() == 2 for engine in engines))
         assert all(b'"error"' not in body for body in streams.join())
-        assert dead.generated(0) - before == 2 * 2000
+        assert dead.generated(0) - before >= 2000
         r.settled()
 
 
