@@ -149,7 +149,7 @@ def kills(bundles: Sequence[Path], work: Path, rounds: int) -> None:
         began = time.monotonic()
         server = Server(folder, f"outcome_log={log}")
         starts.append(time.monotonic() - began)
-        lost = [name for name in acknowledged[-4_000:] if _told(server, name) not in ("duplicate",)]
+        lost = _lost(server, acknowledged[-20_000:])
         if lost:
             raise RuntimeError(f"{len(lost)} acknowledged outcomes are lost, such as {lost[0]}")
         stop = threading.Timer(rng.uniform(0.3, 3.0), server.process.send_signal, [signal.SIGKILL])
@@ -165,11 +165,15 @@ def kills(bundles: Sequence[Path], work: Path, rounds: int) -> None:
     )
 
 
-def _told(server: Server, name: str) -> str:
-    status: str = server.call("/v1/outcomes", {"outcomes": [{"request_id": name, "output_tokens": 5}]})[1]["statuses"][
-        0
-    ]
-    return status
+def _lost(server: Server, names: Sequence[str]) -> list[str]:
+    """Those that the service does not know when they are told again."""
+    lost: list[str] = []
+    for start in range(0, len(names), 1_000):
+        some = names[start : start + 1_000]
+        told = [{"request_id": name, "output_tokens": 5} for name in some]
+        statuses = server.call("/v1/outcomes", {"outcomes": told})[1]["statuses"]
+        lost += [name for name, status in zip(some, statuses, strict=True) if status != "duplicate"]
+    return lost
 
 
 def _tell_on(server: Server, number: int, acknowledged: list[str]) -> None:
@@ -298,7 +302,7 @@ def disk(bundles: Sequence[Path], work: Path) -> None:
         forecast = server.call("/v1/forecasts", {"requests": [{"prompt_tokens": 5}]})[0]
         server.kill()
         server = Server(bundles[0], f"outcome_log={small / 'log'}")
-        lost = [n for n in acknowledged[:: max(len(acknowledged) // 500, 1)] if _told(server, n) != "duplicate"]
+        lost = _lost(server, acknowledged[-20_000:])
         subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
         again = _told_new(server)
         server.kill()

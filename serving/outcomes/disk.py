@@ -74,18 +74,20 @@ class DiskLog:
         self._since = calls.monotonic()  #: when this process began to append to the newest segment
 
     def begin(self, lines: int) -> None:
-        """Be followed from the segment on that leaves at least ``lines`` lines to be read; call it first."""
+        """Be followed from the ``lines`` latest lines on, or from the first if there are fewer; call it first. So a start
+        takes no longer for a long log."""
         with self._locked(fcntl.LOCK_EX):
             found = segments(self.folder)
             if found:
                 self._mend(found[-1])
-            start = found[-1].number if found else 1
+            start, offset = found[-1].number if found else 1, 0
             for segment in reversed(found):
                 start = segment.number
                 lines -= _count_lines(segment)
                 if lines <= 0:
+                    offset = _past_lines(segment, -lines)
                     break
-            self._go_to(start)
+            self._go_to(start, offset)
 
     def follow(self) -> list[bytes]:
         """Lines that were appended since the last call, by any process; some of them, if there are many."""
@@ -265,6 +267,21 @@ class DiskLog:
 def _count_lines(segment: Segment) -> int:
     with segment.open() as file:
         return sum(piece.count(b"\n") for piece in iter(lambda: file.read(_PIECE), b""))
+
+
+def _past_lines(segment: Segment, lines: int) -> int:
+    """Bytes of a segment's first ``lines`` lines, of which there are as many."""
+    passed = 0
+    with segment.open() as file:
+        for piece in iter(lambda: file.read(_PIECE), b""):
+            here = piece.count(b"\n")
+            if here >= lines:
+                at = 0
+                for _ in range(lines):
+                    at = piece.index(b"\n", at) + 1
+                return passed + at
+            lines, passed = lines - here, passed + len(piece)
+    return passed
 
 
 def _end_of_lines(path: Path, size: int) -> int:

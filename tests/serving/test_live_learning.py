@@ -121,7 +121,8 @@ def test_landmarks_of_one_call_carry_the_hazards_of_their_own_request(boosted: T
     for landmark, forecast in zip(landmarks, together, strict=True):
         (alone,) = forecaster.forecast([landmark])
         assert forecast.hazards is not None and alone.hazards is not None
-        np.testing.assert_array_equal(forecast.hazards, alone.hazards)
+        later = slice(int(forecaster.grid.interval_of(np.array([landmark.generated_tokens]))[0]), None)
+        np.testing.assert_array_equal(forecast.hazards[:, later], alone.hazards[:, later])
 
 
 def test_the_state_is_the_same_after_a_restart(boosted: Trained, completions: list[Completion], tmp_path: Path) -> None:

@@ -259,12 +259,23 @@ def test_packing_that_was_interrupted_loses_nothing(opened: Open) -> None:
     assert not first.exists() and everything(opened()) == [b"a", b"b", b"c"]
 
 
-def test_beginning_late_leaves_at_least_as_many_lines_as_were_asked_for(opened: Open) -> None:
-    log = opened(Limits(segment_bytes=10))
-    for i in range(10):
-        append(log, f"line {i}".encode())
-    assert everything(opened(lines=3)) == [b"line 6", b"line 7", b"line 8", b"line 9"]
-    assert everything(opened(lines=0)) in ([b"line 8", b"line 9"], [])
+@pytest.mark.parametrize("segment_bytes", [1, 10, 33, 10_000])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_start_reads_as_many_lines_as_were_asked_for_however_long_the_log(
+    opened: Open, segment_bytes: int, packed: bool
+) -> None:
+    log = opened(Limits(segment_bytes=segment_bytes))
+    written = [f"line {i}".encode() for i in range(20)]
+    for line in written:
+        append(log, line)
+    if packed:
+        log.tidy()
+    for lines in (0, 1, 3, 19, 20, 21):
+        one = opened(lines=lines)
+        assert everything(one) == written[max(len(written) - lines, 0) :]
+        append(log, b"new")  # it goes on from there
+        written.append(b"new")
+        assert everything(one) == [b"new"]
 
 
 def test_what_was_followed_can_be_read_again(opened: Open) -> None:

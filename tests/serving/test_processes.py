@@ -132,6 +132,27 @@ def test_processes_live_and_die_and_change_together(
 
 
 @pytest.mark.slow
+def test_a_process_that_is_killed_during_a_reload_leaves_one_bundle_in_all(
+    serve: Callable[..., Served], two_bundles: tuple[pathlib.Path, pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / "bundle"
+    shutil.copytree(two_bundles[0], folder)
+    served = serve(folder)
+    eventually(lambda: len(served.process_ids()) == 2)
+    for turn, delay in enumerate((0.0, 0.02, 0.1), 1):
+        replace_bundle(folder, two_bundles[turn % 2])
+        os.kill(served.process.pid, signal.SIGHUP)
+        time.sleep(delay)
+        os.kill(served.children()[0], signal.SIGKILL)
+        eventually(lambda: len(served.process_ids()) == 2)
+        eventually(lambda: {served.get("/readyz").status_code for _ in range(8)} == {200})
+        assert len(served.bundles()) == 1  # the new one or, where the dead one had not prepared it, still the old one
+        served.get("/v1/bundle/reload", "POST")
+        (now,) = served.bundles()
+        assert now == (two_bundles[turn % 2] / "manifest.sha256").read_text().strip()
+
+
+@pytest.mark.slow
 def test_a_stream_is_reached_through_any_process_and_dies_with_its_own(
     serve: Callable[..., Served], two_bundles: tuple[pathlib.Path, pathlib.Path]
 ) -> None:
