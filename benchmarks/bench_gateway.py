@@ -34,6 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", type=pathlib.Path, default=ROOT.parent / "shared" / "engines")
     parser.add_argument("--policies", default="br_0", help="of the router, comma-separated")
+    parser.add_argument(
+        "--bundle", default="cold_start", help="forecaster of policies that use one; one that reads outputs costs more"
+    )
     parser.add_argument("--requests", type=int, default=3000, help="short requests")
     parser.add_argument("--streams", type=int, default=300, help="streamed requests of 128 tokens")
     parser.add_argument("--concurrency", type=int, default=64)
@@ -61,7 +64,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for load, gap_ms, arguments in loads:
         with mock_workers(options.engines, gap_ms) as urls:
             for proxy in proxies:
-                with front(proxy, urls) as (targets, pid):
+                with front(proxy, urls, options.bundle) as (targets, pid):
                     run = ["--conc", str(options.concurrency), "--path", "/v1/chat/completions", *arguments]
                     run += [] if pid is None else ["--pid", str(pid)]
                     yield {"proxy": proxy, "load": load, **loadgen(options.engines, targets, run)}
@@ -94,7 +97,7 @@ def mock_workers(engines: pathlib.Path, gap_ms: float) -> Iterator[list[str]]:
 
 
 @contextmanager
-def front(proxy: str, urls: Sequence[str]) -> Iterator[tuple[Sequence[str], int | None]]:
+def front(proxy: str, urls: Sequence[str], bundle: str) -> Iterator[tuple[Sequence[str], int | None]]:
     """The addresses to call, and the proxy's process if there is one."""
     kind, _, policy = proxy.partition(":")
     if kind == "direct":
@@ -106,7 +109,7 @@ def front(proxy: str, urls: Sequence[str]) -> Iterator[tuple[Sequence[str], int 
             yield [f"http://127.0.0.1:{port}"], pid
         return
     workers = ", ".join(f'{{url = "{url}"}}' for url in urls)
-    forecaster = 'forecaster = "cold_start"\n' if policy in ("br_h", "olp") else ""
+    forecaster = f'forecaster = "{bundle}"\n' if policy in ("br_h", "olp", "olp_br_h") else ""
     fleet = f'[listen]\nport = {port}\n[[pools]]\npolicy = "{policy}"\n{forecaster}workers = [{workers}]\n'
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "fleet.toml"

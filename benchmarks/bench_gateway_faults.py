@@ -87,7 +87,7 @@ async def router(fleet: MockFleet, slots: int, policy: str, patience_s: float) -
     forecaster = 'forecaster = "cold_start"\n' if "h" in policy or policy == "olp" else ""
     text = (
         f"[limits]\nmax_waiting = 100000\nfirst_byte_timeout_s = {patience_s}\ninter_chunk_timeout_s = {patience_s}\n"
-        f"[health]\npause_s = 0.2\ninterval_s = 1.0\nreconcile_s = 0\n"
+        f"[health]\npause_s = 0.2\ninterval_s = 1.0\ntimeout_s = 60.0\nreconcile_s = 0\n"
         f'[[pools]]\nslots = {slots}\npolicy = "{policy}"\n{forecaster}workers = [{workers}]\n'
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -147,6 +147,7 @@ class Clients:
         self._fleet.steps.paused = True
         calls = [asyncio.create_task(self.one(40)) for _ in range(streams)]
         while sum(len(rank.running) + len(rank.waiting) for rank in self._fleet.ranks) < streams:
+            assert not any(call.done() for call in calls), "none may end before all are open"
             await asyncio.sleep(0.02)
         self._fleet.steps.paused = False
         await asyncio.sleep(0.3)
@@ -187,7 +188,7 @@ class Clients:
             async with turns:
                 call = self.one(rng.randint(1, 60), stream=rng.random() < 0.8, n=rng.choice([1, 1, 1, 2]))
                 try:
-                    return await asyncio.wait_for(call, rng.random() * rng.choice([0.01, 0.1, 1.0]))
+                    return await asyncio.wait_for(call, rng.random() * rng.choice([0.01, 0.1, 1.0, 5.0]))
                 except TimeoutError:
                     return "left"
 

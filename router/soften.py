@@ -54,6 +54,8 @@ def blend(model: SurvivalBatch, reference: SurvivalBatch, weight: float) -> Surv
     count = len(model)
     survival = np.zeros((count, len(EDGES)))
     for batch, share in ((model, 1.0 - weight), (reference, weight)):
+        if share == 0.0:
+            continue
         table, where = batch.table, (batch.row, batch.position, batch.cap)
         _add_survival(survival, EDGES, share, table.edges, table.log_survival, table.log_tail, *where)
     _take_logarithms(survival)
