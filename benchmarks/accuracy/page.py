@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 Figures = dict[str, Any]
+NOT_MEASURED = "*Not measured yet.*\n"
 #: A skill that shows as 0.000 is none.
 LEAST_SHOWN = 0.0005
 TEMPLATE = Path(__file__).with_name("page.md")
@@ -16,7 +17,7 @@ def page(figures: Figures) -> str:
     """``page.md`` with a table in the place of each ``{{ name }}``."""
     text = TEMPLATE.read_text()
     for name, (section, table) in TABLES.items():
-        made = table(figures[section]) if section in figures else "*Not measured yet.*\n"
+        made = table(figures[section]) if section in figures else NOT_MEASURED
         text = text.replace("{{ " + name + " }}\n", made)
     return text
 
@@ -163,10 +164,14 @@ def _family_row(one: Figures) -> list[str]:
         f"{one['ece_64']:.3f}",
         f"{one['c_index']:.3f}",
         f"{one['mae_median']:.0f}",
-        f"{one['graph']:.1f}" + ("" if one["output_graph"] is None else f" + {one['output_graph']:.1f}"),
+        "–" if one["graph"] is None else _sum_of_costs(one["graph"], one["output_graph"]),
         f"{one['bytes'] / 1e3:,.0f}",
         f"{one['training_cpu_s']:.0f}",
     ]
+
+
+def _sum_of_costs(admission: float, output: float | None) -> str:
+    return f"{admission:.1f}" + ("" if output is None else f" + {output:.1f}")
 
 
 def _family_routing(section: Figures) -> str:
@@ -191,6 +196,8 @@ def _family_routing(section: Figures) -> str:
                     _share(gained),
                 ]
             )
+    if not rows:
+        return NOT_MEASURED
     titles = ["log", "family", "BR-0", "efficiency", "with true lengths", "captured"]
     return _table([*titles, "mean E2E by arrival, s", "by forecast", "by true length", "captured"], rows)
 
