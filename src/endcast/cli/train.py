@@ -49,7 +49,9 @@ def train(
     ] = None,
     encoder: Annotated[
         Path | None,
-        typer.Option("--encoder", metavar="FOLDER", help="A text encoder's weights: for text, or as a score of prompts."),
+        typer.Option(
+            "--encoder", metavar="FOLDER", help="A text encoder's weights: for text, or as a score of prompts."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of every random choice.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace a bundle that is there.")] = False,
