@@ -152,7 +152,7 @@ def kills(bundles: Sequence[Path], work: Path, rounds: int) -> None:
         lost = _lost(server, acknowledged[-20_000:])
         if lost:
             raise RuntimeError(f"{len(lost)} acknowledged outcomes are lost, such as {lost[0]}")
-        stop = threading.Timer(rng.uniform(0.3, 3.0), server.process.send_signal, [signal.SIGKILL])
+        stop = threading.Timer(rng.uniform(1.0, 8.0), server.process.send_signal, [signal.SIGKILL])
         stop.start()
         with ThreadPoolExecutor(2) as pool:
             pool.submit(_reload_on, server, folder, bundles)

@@ -138,13 +138,13 @@ def test_a_process_that_is_killed_during_a_reload_leaves_one_bundle_in_all(
     folder = tmp_path / "bundle"
     shutil.copytree(two_bundles[0], folder)
     served = serve(folder)
-    eventually(lambda: len(served.process_ids()) == 2)
-    for turn, delay in enumerate((0.0, 0.02, 0.1), 1):
+    eventually(lambda: len(served.process_ids()) == 2, 180.0)
+    for turn, delay in enumerate((0.02, 0.2), 1):
         replace_bundle(folder, two_bundles[turn % 2])
         os.kill(served.process.pid, signal.SIGHUP)
         time.sleep(delay)
         os.kill(served.children()[0], signal.SIGKILL)
-        eventually(lambda: len(served.process_ids()) == 2)
+        eventually(lambda: len(served.process_ids()) == 2, 180.0)
         eventually(lambda: {served.get("/readyz").status_code for _ in range(8)} == {200})
         assert len(served.bundles()) == 1  # the new one or, where the dead one had not prepared it, still the old one
         served.get("/v1/bundle/reload", "POST")
