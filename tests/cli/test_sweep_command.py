@@ -128,7 +128,9 @@ def test_json_has_every_point_and_what_is_beside(called: Called, log: Path) -> N
     ]
     assert {point["policy"] for point in found["points"]} == {"olp_br_h"}
     assert [other["policy"] for other in found["beside"]] == ["least_kv", "br_h"]
-    assert found["settings"]["olp"]["tail_scale_s"] == 30.0 and found["settings"]["olp"]["w_tail"] == OlpSettings().w_tail
+    assert (
+        found["settings"]["olp"]["tail_scale_s"] == 30.0 and found["settings"]["olp"]["w_tail"] == OlpSettings().w_tail
+    )
     trades = [(point["e2e_s"]["mean"], point["e2e_s"]["p99"]) for point in found["points"]]
     for own, point in zip(trades, found["points"], strict=True):
         beaten = any(a <= own[0] and b <= own[1] and (a, b) != own for a, b in trades)

@@ -31,7 +31,7 @@ from endcast.predictors.output_model import OutputModel, output_reader
 from endcast.predictors.text import tail_kernel
 from endcast.predictors.text.ngrams import hashed_tail, hashed_tail_of_any
 from endcast.predictors.text.output_reader import OutputReader
-from endcast.survival import HAZARD_MAX, HAZARD_MIN, SurvivalBatch
+from endcast.survival import HAZARD_MAX, HAZARD_MIN, Float32Array, IntArray, SurvivalBatch
 from endcast.training.alignment import written
 from endcast.training.train import Trained
 
@@ -276,9 +276,9 @@ def test_columns_are_those_of_training(reading: Trained, draws: Sequence[Draw]) 
     given: list[np.ndarray] = []
 
     class Recording(HazardGraph):
-        def hazards(self, features: np.ndarray) -> np.ndarray:
+        def hazards(self, features: Float32Array, first: IntArray | None = None) -> Float32Array:
             given.append(features.copy())
-            return super().hazards(features)
+            return super().hazards(features, first)
 
     forecaster = load_forecaster(reading.path)
     assert forecaster._output is not None and bundle.output is not None
@@ -357,9 +357,9 @@ class Counting(HazardGraph):
         super().__init__(model)
         self.calls: list[int] = []
 
-    def hazards(self, features: np.ndarray) -> np.ndarray:
+    def hazards(self, features: Float32Array, first: IntArray | None = None) -> Float32Array:
         self.calls.append(len(features))
-        return super().hazards(features)
+        return super().hazards(features, first)
 
 
 @pytest.fixture
