@@ -66,5 +66,8 @@ check-bounds: $(WITH_TORCH)  ## the tests with every array access of compiled co
 	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/$(VENV)/bounds-checked $(BIN)/python -m pytest -q -n auto --maxprocesses 4 \
 	  --dist loadfile
 
+# Those that need nothing; what the others need (a log, a bundle, engines), their --help says.
+BENCHMARKS := router olp admission forecasts output_reader training service client
+
 bench: $(WITH_TORCH)  ## measure speed on this machine; nothing fails
-	@set -eu; for benchmark in benchmarks/bench_*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark"; done
+	@set -eu; for name in $(BENCHMARKS); do echo "== benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py; done
