@@ -41,6 +41,7 @@ class SeldomFull:
             ended.set()
             looking.join()
             gc.callbacks.remove(_freeze_old)
+            gc.unfreeze()
 
     def _look_often(self, ended: threading.Event) -> None:
         while not ended.wait(self._look_s):
