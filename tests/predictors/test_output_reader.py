@@ -116,7 +116,7 @@ def test_memory_is_bounded(unit: str) -> None:
 
     short = kept(unit * (5_000 // len(unit)))
     assert 500 < short < 32_000
-    assert kept(unit * (50_000 // len(unit))) < short + 2_000
+    assert kept(unit * (50_000 // len(unit))) < short + 10_000  # a byte a character more would be 45,000
 
 
 def test_columns() -> None:
