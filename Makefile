@@ -47,7 +47,7 @@ test: $(WITH_TORCH)  ## all checks that CI runs
 	@echo "== style (ruff)";              $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "== types (mypy, strict)";      $(BIN)/mypy
 	@echo "== who imports whom";          $(BIN)/lint-imports
-	@echo "== tests, documentation's commands among them"; $(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --durations=15
+	@echo "== tests, documentation's commands among them"; $(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations=15
 
 # An environment of its own: what vLLM pins is not what endcast pins.
 $(WITH_ENGINES): $(INSTALLED) $(RIG)/setup.sh $(RIG)/tiny_models.py $(RIG)/lockstep_on_cpu.py
