@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from endcast.predictors.features.protocol import Float32Array
 from endcast.predictors.onnx_nodes import MalformedModelError, OnnxNode, read_model
+from endcast.predictors.tree_blocks import TreeBlocks
 from endcast.predictors.tree_kernel import (
     COLUMN_BITS,
     LEAF,
@@ -26,6 +28,8 @@ from endcast.predictors.tree_kernel import (
 from endcast.predictors.wire_kernel import fingerprint
 from endcast.survival import IntArray
 
+#: Landmarks from which on applying every split to all of them is faster than walking the trees with each.
+FEW = 4
 _ENSEMBLE = "TreeEnsembleRegressor"
 #: Operator, inputs and output of each node; trees that correct a column's log-odds begin with a look at that column.
 _HEAD = (
@@ -72,6 +76,10 @@ class BoostedGraph:
         """F."""
         return self.shared + self.intervals * self.each
 
+    @cached_property
+    def _blocks(self) -> TreeBlocks:
+        return TreeBlocks.of_trees(self.roots, self.splits, self.value, self.shared, self.shared + 1 + self.each)
+
     def hazards(self, features: Float32Array, first: IntArray | None = None) -> Float32Array:
         """(n, K), in [0, 1], of features (n, F). Before the intervals ``first`` (n,), in [0, K), no tree is asked: what
         stands there is the base alone."""
@@ -82,7 +90,10 @@ class BoostedGraph:
         start = np.zeros(len(vectors), dtype=np.int64) if first is None else np.ascontiguousarray(first, dtype=np.int64)
         if start.shape != (len(vectors),) or not ((start >= 0) & (start < self.intervals)).all():
             raise ValueError(f"first must be (n,) intervals below {self.intervals}")
-        add_trees(out, vectors, start, self.roots, self.splits, self.value, self.shared)
+        if len(vectors) < FEW:
+            add_trees(out, vectors, start, self.roots, self.splits, self.value, self.shared)
+        else:
+            self._blocks.add(out, vectors, start)
         base = self.base
         if base is None:
             base = np.ascontiguousarray(vectors[:, self.shared + self.offset :: self.each])
@@ -139,6 +150,7 @@ def _trees(ensemble: OnnxNode, columns: int) -> tuple[Int32Array, Int32Array, Fl
         and bool((leaves | (modes == branch)).all() and (own == node - start).all() and (np.diff(tree) >= 0).all())
         and np.array_equal(np.sort(at_leaf), node[leaves])
         and bool((column < min(columns, 1 << COLUMN_BITS)).all() and np.isin(unknown, (0, 1)).all())
+        and not np.isnan(value[~leaves]).any()
         and bool((yes == node + 1)[~leaves].all() and (further > 1).all() and (further < 1 << 15).all())
         and bool(inside.all() and (tree[no[~leaves]] == tree[~leaves]).all())
     )

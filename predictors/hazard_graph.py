@@ -70,6 +70,7 @@ def load_graph(graph: Graph, width: int) -> Hazards:
         raise BundleError("the bundle was made with other feature columns than this endcast has", hint="Train it again")
     try:
         hazards = loaded.hazards(golden)
+        loaded.hazards(golden[:1])  # one alone may take another way: what has to be compiled for it is compiled now
     except GRAPH_ERRORS as error:
         raise BundleError(f"the bundle's graph does not run: {error!s:.200}") from None
     if hazards.shape != graph.golden_hazards.shape or hazards.shape[1] != len(graph.grid):

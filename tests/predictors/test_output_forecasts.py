@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from endcast import BundleError, Completion, EndReason, Forecast, ForecastStream, InputError, Landmark, Request
 from endcast.datasets.synth import SynthLog
-from endcast.predictors import landmark_kernels, tree_kernel
+from endcast.predictors import landmark_kernels, tree_block_kernel, tree_kernel
 from endcast.predictors.bundle import Bundle, Graph, read_bundle
 from endcast.predictors.features.pipeline import FeaturePipeline, join
 from endcast.predictors.grid import Q_MAX, Q_MIN
@@ -398,7 +398,7 @@ def test_nothing_is_compiled_while_somebody_waits(reading: Trained, draws: Seque
     forecaster = load_forecaster(reading.path)
     kernels = [
         kernel
-        for module in (landmark_kernels, tree_kernel, tail_kernel)
+        for module in (landmark_kernels, tree_kernel, tree_block_kernel, tail_kernel)
         for kernel in vars(module).values()
         if hasattr(kernel, "signatures")
     ]
