@@ -19,6 +19,7 @@ from endcast.router.gateway.frames import (
     without_usage,
 )
 from endcast.router.gateway.tickets import Ticket
+from endcast.router.gateway.usual import UsualChunk, usual_chunk
 from endcast.types import EndReason
 
 #: How an engine's ``finish_reason`` reads; any other is a natural end (a tool call, a content filter).
@@ -49,7 +50,7 @@ class Account:
         self._moved: dict[int, int] = {}  # answers that went on and the core was not told of yet: events of each
         self._new_text: list[str] = []
         self._all_ended = False  # the event being read ends the last answer
-        self._held = b""
+        self.held = b""  #: the end of the last answer, kept back for what the usage event behind it may add
         self._fingerprint = b"null"
         self.ends: dict[int, EndReason] = {}  #: of answers that ended
         self.texts: dict[int, list[str]] = {}  #: of answers, where kept
@@ -65,14 +66,9 @@ class Account:
         """Whether nothing more is due: every answer has ended, or the engine has said that it is done or failed."""
         return self.done or self.failed or len(self.ends) >= self._body.choices
 
-    @property
-    def holds(self) -> bool:
-        """Whether the end of the last answer is kept back for what the usage event behind it may add."""
-        return bool(self._held)
-
     def release(self) -> bytes:
         """What is kept back, now that nothing is to be added."""
-        held, self._held = self._held, b""
+        held, self.held = self.held, b""
         return held
 
     def feed(self, data: bytes) -> bytes:
@@ -80,11 +76,33 @@ class Account:
 
         The books are told once, however many events came together: a stream that lags behind is no faster clock.
         """
+        if not self.held and not self._splitter.parts:
+            usual = usual_chunk(data)
+            if usual is not None:
+                chunk, without = usual
+                self._go_on_as_usual(chunk)
+                return without if self._strips else data
         events = self._splitter.feed(data)
         send = self._take(events[0]) if len(events) == 1 else b"".join([self._take(event) for event in events])
         if self._moved or self._new_text:
             self._tell()
         return send
+
+    def _go_on_as_usual(self, chunk: UsualChunk) -> None:
+        usage, choice = chunk.usage, chunk.choices[0]
+        if self.prompt_tokens is None:
+            self._learn_prompt(usage.prompt_tokens)
+        answer, tokens = choice.index, usage.completion_tokens
+        if tokens > self.tokens.get(answer, 0):
+            self.tokens[answer] = tokens
+            now_s = self._clock()
+            if self.first_token_s is None:
+                self.first_token_s = now_s
+            if self._core.on_tokens(self._ticket, tokens, now_s, answer, 1):
+                self._dispatcher.stepped()
+        if self._keeps_text or self._reads:
+            self._text(answer, text_of(choice))
+            self._tell()
 
     def rest(self) -> bytes:
         """What is left of a stream that has come to its own end, for the client."""
@@ -111,10 +129,10 @@ class Account:
     def _take(self, event: bytes) -> bytes:
         """Account for an event: its bytes, or those of the end that it lets go, as the client gets them."""
         send = self._read(event)
-        if self._held:
+        if self.held:
             return stamped(self.release(), self._fingerprint) + send
         if self._all_ended and self._strips and not self._body.wants_usage:
-            self._held, send = send, b""
+            self.held, send = send, b""
         self._all_ended = False
         return send
 
@@ -132,9 +150,7 @@ class Account:
         tokens = None
         if usage is not None:
             prompt, tokens = count(usage.prompt_tokens), count(usage.completion_tokens)
-            if prompt is not None and self.prompt_tokens is None:
-                self.prompt_tokens = prompt
-                self._core.on_prompt(self._ticket, prompt)
+            self._learn_prompt(prompt)
         if not frame.choices:
             if usage is None:
                 return event
@@ -148,13 +164,20 @@ class Account:
             self._go_on(choice, tokens)
         return event if usage is None or not self._strips else without_usage(event, frame)
 
+    def _learn_prompt(self, tokens: int | None) -> None:
+        if self.prompt_tokens is None and tokens is not None:
+            self.prompt_tokens = tokens
+            self._core.on_prompt(self._ticket, tokens)
+
+    def _count(self, answer: int, tokens: int) -> None:
+        """``answer`` has ``tokens`` by now, if that is more than it had."""
+        if tokens > self.tokens.get(answer, 0):
+            self.tokens[answer] = tokens
+            self._moved[answer] = self._moved.get(answer, 0) + 1
+
     def _go_on(self, choice: Choice, told: int | None) -> None:
         answer = _index(choice)
-        tokens = self.tokens.get(answer, 0)
-        now = told if told is not None else tokens + bears_token(choice)
-        if now > tokens:
-            self.tokens[answer] = now
-            self._moved[answer] = self._moved.get(answer, 0) + 1
+        self._count(answer, told if told is not None else self.tokens.get(answer, 0) + bears_token(choice))
         if self._keeps_text or (self._reads and answer == 0):
             self._text(answer, text_of(choice))
         if choice.finish_reason is not None:

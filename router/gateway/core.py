@@ -19,7 +19,7 @@ from endcast.router.gateway.config import Pool, Worker, workers_of
 from endcast.router.gateway.entering import enter
 from endcast.router.gateway.forecasting import Desk
 from endcast.router.gateway.step import Step
-from endcast.router.gateway.tickets import NOWHERE, Intake, Phase, Ticket
+from endcast.router.gateway.tickets import ARRIVING, GONE, NOWHERE, RUNNING, WAITING, Intake, Phase, Ticket
 from endcast.router.gateway.wide import Holds
 from endcast.router.policies import POLICIES
 from endcast.router.policy import ClusterView, Decisions, Policy
@@ -86,7 +86,7 @@ class RoutingCore:
 
     def on_prompt(self, ticket: Ticket, tokens: int) -> None:
         """The engine told how many tokens the prompt has; until then it was an estimate."""
-        if ticket.phase is not Phase.RUNNING or tokens == ticket.prompt:
+        if ticket.phase is not RUNNING or tokens == ticket.prompt:
             return
         ticket.prompt = tokens
         if ticket.slots[0] != NOWHERE:
@@ -97,7 +97,7 @@ class RoutingCore:
 
         ``events`` of its stream told so at once: more than one where the stream was read late.
         """
-        if ticket.phase is not Phase.RUNNING or not 0 <= answer < len(ticket.generated):
+        if ticket.phase is not RUNNING or not 0 <= answer < len(ticket.generated):
             return False
         more = generated - ticket.generated[answer]
         if more <= 0:
@@ -109,18 +109,18 @@ class RoutingCore:
         new = self.beats.hear(slot, more / events, now_s)
         if new:
             self._step.close()
-        self._step.tokens(slot, more)
+        self._step.tokens[slot] += more
         self._heard = True
         return new
 
     def on_text(self, ticket: Ticket, text: str) -> None:
         """The first answer went on with ``text``; read by forecasters that read outputs."""
-        if self.desk is not None and ticket.phase is Phase.RUNNING:
+        if self.desk is not None and ticket.phase is RUNNING:
             self.desk.text(ticket, text)
 
     def on_answer_end(self, ticket: Ticket, answer: int) -> None:
         """One of several answers ended: its slot is free. The first one's holds the prompt, and is kept to the end."""
-        if ticket.phase is Phase.RUNNING and 0 < answer < len(ticket.slots):
+        if ticket.phase is RUNNING and 0 < answer < len(ticket.slots):
             self._leave(ticket.slots[answer])
             ticket.slots[answer] = NOWHERE
 
@@ -136,10 +136,10 @@ class RoutingCore:
 
         ``output_tokens`` of its first answer, where its stream did not tell; ``finished_s`` on the clock of requests.
         """
-        if ticket.phase is Phase.GONE:
+        if ticket.phase is GONE:
             return
         self._take_back(ticket)
-        ticket.phase = Phase.GONE
+        ticket.phase = GONE
         self.tickets.discard(ticket)
         if self.desk is not None:
             tokens = ticket.generated[0] if output_tokens is None else output_tokens
@@ -147,10 +147,10 @@ class RoutingCore:
 
     def again(self, ticket: Ticket) -> None:
         """The worker failed before it answered anything: the request waits again, behind those that wait."""
-        if ticket.phase is not Phase.RUNNING:
+        if ticket.phase is not RUNNING:
             return
         self._take_back(ticket)
-        ticket.phase, ticket.worker = Phase.ARRIVING, NOWHERE
+        ticket.phase, ticket.worker = ARRIVING, NOWHERE
         ticket.generated = [0] * ticket.intake.width
         self._expect(ticket)
 
@@ -211,18 +211,18 @@ class RoutingCore:
 
     def _any_free(self) -> bool:
         slots = self.cluster.slots
-        return bool(np.any((slots.active < slots.sizes) & self.cluster.accepting))
+        return bool(((slots.active < slots.sizes) & self.cluster.accepting).any())
 
     def _take_in(self, now_s: float) -> None:
         """Arrivals whose forecasts are there go into the pool; news of running ones to the book."""
         if self.desk is None:
             if self._arriving:
                 arriving, self._arriving = self._arriving, []
-                self._arrive([ticket for ticket in arriving if ticket.phase is Phase.ARRIVING], None, now_s)
+                self._arrive([ticket for ticket in arriving if ticket.phase is ARRIVING], None, now_s)
             return
         self.desk.pump(now_s)
         for tickets, forecasts in self.desk.admitted():
-            kept = [i for i, ticket in enumerate(tickets) if ticket.phase is Phase.ARRIVING]
+            kept = [i for i, ticket in enumerate(tickets) if ticket.phase is ARRIVING]
             self._arrive([tickets[i] for i in kept], forecasts.take(np.array(kept, dtype=np.int64)), now_s)
         for tickets, made_at, forecasts in self.desk.news():
             self._take_news(tickets, made_at, forecasts)
@@ -234,7 +234,7 @@ class RoutingCore:
             self._keys += 1
             ticket.number = self._keys  # numbers rise in the order of the pool
             ticket.arrived_s = now_s
-            ticket.phase = Phase.WAITING
+            ticket.phase = WAITING
             self._entries[ticket.number] = (ticket, 0)
             if ticket.intake.width > 1:
                 self._holds.wide += 1
@@ -245,7 +245,7 @@ class RoutingCore:
     def _take_news(self, tickets: list[Ticket], made_at: IntArray, forecasts: SurvivalBatch) -> None:
         """New forecasts, made when each had generated ``made_at`` (n,) tokens; some have gone on since."""
         self._step.close()
-        kept = [i for i, t in enumerate(tickets) if t.phase is Phase.RUNNING and t.slots[0] != NOWHERE]
+        kept = [i for i, t in enumerate(tickets) if t.phase is RUNNING and t.slots[0] != NOWHERE]
         if not kept:
             return
         slots = np.array([tickets[i].slots[0] for i in kept])
@@ -262,14 +262,14 @@ class RoutingCore:
 
     def _take_back(self, ticket: Ticket) -> None:
         """Whatever ``ticket`` holds or waits for is given up."""
-        if ticket.phase is Phase.RUNNING:
+        if ticket.phase is RUNNING:
             self.running -= 1
             for slot in ticket.slots:
                 self._leave(slot)
             ticket.slots, ticket.companions = [], range(0)
             return
         self.waiting -= 1
-        if ticket.phase is not Phase.WAITING:
+        if ticket.phase is not WAITING:
             return
         self._holds.forget(ticket)
         if not self.policy.immediate_dispatch:
@@ -300,14 +300,14 @@ class RoutingCore:
         placed: list[Ticket] = []
         for number, slot in zip(started.request.tolist(), started.slot.tolist(), strict=True):
             ticket, answer = self._entries.pop(number)
-            if ticket.phase is Phase.GONE or (answer and number not in ticket.companions):
+            if ticket.phase is GONE or (answer and number not in ticket.companions):
                 self._step.end(slot)  # it was given up in a worker's queue
                 continue
             if answer:
                 ticket.slots[answer] = slot
                 continue
             self._holds.forget(ticket)
-            ticket.phase, ticket.worker = Phase.RUNNING, int(self.cluster.slots.worker[slot])
+            ticket.phase, ticket.worker = RUNNING, int(self.cluster.slots.worker[slot])
             ticket.slots = [slot] + [NOWHERE] * (ticket.intake.width - 1)
             ticket.reason, ticket.placed_s = reason, now_s
             self.waiting -= 1

@@ -19,15 +19,17 @@ def enter(
     arrived_s: FloatArray,
     forecasts: SurvivalBatch | None,
 ) -> None:
-    """Entries (k,) with these numbers and prompts in tokens wait from now on; all else is told by their tickets."""
+    """Entries (k,) with these numbers and prompts in tokens wait from ``arrived_s`` (k,) on; all else is told by their tickets."""
     intakes = [ticket.intake for ticket in tickets]
+    rows = [(intake.supposed, intake.tenant, intake.max_tokens) for intake in intakes]
+    supposed, tenant, max_tokens = np.array(rows, dtype=np.int64).T
     cluster.arrive(
         np.array(numbers),
         np.array(prompts),
         arrived_s,
-        supposed=np.array([intake.supposed for intake in intakes]),
-        tenant=np.array([intake.tenant for intake in intakes]),
+        supposed=supposed,
+        tenant=tenant,
         weight=np.array([intake.weight for intake in intakes]),
-        max_tokens=np.array([intake.max_tokens for intake in intakes]),
+        max_tokens=max_tokens,
         forecasts=forecasts,
     )

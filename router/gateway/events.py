@@ -19,25 +19,25 @@ _PERHAPS_CUT = (b"\r\n\r", b"\n\r")
 class EventSplitter:
     """Feed it what came from the network; it gives back whole events, with the empty lines that end them."""
 
-    __slots__ = ("_parts", "_tail")
+    __slots__ = ("_tail", "parts")
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self.parts: list[bytes] = []  #: of an event that is not complete
         self._tail = b""
 
     def feed(self, data: bytes) -> list[bytes]:
         """The events that ``data`` completes. Time is linear in the bytes fed, also for an event in many pieces."""
-        if not self._parts and data.endswith(b"}\n\n") and b"\r" not in data:
-            if data.count(b"\n\n") == 1:
+        if not self.parts and data.endswith(b"}\n\n") and b"\r" not in data:
+            if data.find(b"\n\n") == len(data) - 2:
                 return [data]
             return [part + b"\n\n" for part in data[:-2].split(b"\n\n")]
         # An end may be cut: look again at the last bytes of what came before.
         edge = self._tail + data
-        if self._parts and _BLANK_LINE.search(edge) is None:
+        if self.parts and _BLANK_LINE.search(edge) is None:
             self._keep(data)
             return []
-        whole = b"".join((*self._parts, data))
-        self._parts, self._tail = [], b""
+        whole = b"".join((*self.parts, data))
+        self.parts, self._tail = [], b""
         events, start = [], 0
         for end in _BLANK_LINE.finditer(whole):
             if end.end() == len(whole) and end.group() in _PERHAPS_CUT:
@@ -50,11 +50,11 @@ class EventSplitter:
     @property
     def rest(self) -> bytes:
         """What has come of an event that is not complete."""
-        return b"".join(self._parts)
+        return b"".join(self.parts)
 
     def _keep(self, data: bytes) -> None:
         if data:
-            self._parts.append(data)
+            self.parts.append(data)
             self._tail = (self._tail + data)[-3:]
 
 

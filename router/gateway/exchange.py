@@ -277,8 +277,7 @@ class Exchange:
         relay = Relay(out, account, watched, self._read, self._clock)
         problem = ""
         try:
-            await to_client(out.prepare(self._http))
-            problem = await relay.run(data, ends_well=response.status == 200)
+            problem = await relay.run(self._http, data, ends_well=response.status == 200)
         except asyncio.CancelledError:
             if not watched.overdue:
                 raise

@@ -59,6 +59,7 @@ class PoolAtWork:
         self.decisions = DecisionLog()  #: for the live page
         self.core.witness = self.decisions.saw
         self.calibration = Calibration()
+        self.largest_prompt = _largest_prompt(self.workers)  #: tokens that fit on some worker
         self.dispatcher = Dispatcher(self.core, limits)
         self.prompt_sizes = PromptSizes()
         self.prefill = Prefill(pool)
@@ -77,11 +78,6 @@ class PoolAtWork:
     def any_up(self) -> bool:
         """Whether requests can be served."""
         return self.dispatcher.up > 0 and self.prefill.any_up
-
-    @property
-    def largest_prompt(self) -> int:
-        """Tokens that fit on some worker."""
-        return max(worker.kv_capacity for worker in self.workers) - 1
 
     # ---- changes
 
@@ -136,6 +132,7 @@ class PoolAtWork:
                 counts[ticket.worker] += sum(slot != NOWHERE for slot in ticket.slots)
         change = fleet_change(self.workers, workers_of(self.config), counts)
         rebuild(self.core, self.config, change.workers, change.places, self.desk)
+        self.largest_prompt = _largest_prompt(self.workers)
         self._closed = change.closed
         self.decisions.latest.clear()
         self.dispatcher.moved(change.places)
@@ -180,6 +177,10 @@ class PoolAtWork:
         """End the forecaster's thread."""
         if self.desk is not None:
             self.desk.stop()
+
+
+def _largest_prompt(workers: Sequence[Worker]) -> int:
+    return max(worker.kv_capacity for worker in workers) - 1
 
 
 def name_of(pool: Pool) -> str:

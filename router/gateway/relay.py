@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -12,6 +13,7 @@ from endcast.router.gateway.coding import Read
 from endcast.router.gateway.upstream import UpstreamError
 from endcast.router.gateway.watch import Watched
 
+T = TypeVar("T")
 #: How long a stream may stay open, and hold its slot, when all has been said.
 _AFTER_DONE_S = 1.0
 #: How long the end of the last answer waits for a usage event.
@@ -31,12 +33,16 @@ class Relay:
         self._out, self._account, self._watched, self._read, self._clock = out, account, watched, read, clock
         self.writing = False
 
-    async def run(self, data: bytes, *, ends_well: bool) -> str:
-        """Pass on ``data``, the first bytes, and what follows as it comes; what went wrong with the engine, if anything did.
+    async def run(self, http: web.BaseRequest, data: bytes, *, ends_well: bool) -> str:
+        """Answer ``http`` with ``data``, the first bytes, and what follows as it comes; what went wrong with the engine, if
+        anything did.
 
         ``ends_well``: a stream of this status that stops before its end was cut.
         """
-        account, watched, read, write, clock = self._account, self._watched, self._read, self._out.write, self._clock
+        account, watched, read, clock = self._account, self._watched, self._read, self._clock
+        writer = await to_client(self._out.prepare(http))
+        assert writer is not None  # it has not been ended
+        write = writer.write  # a coroutine less for each event than the response's own
         broken = False
         while data:
             send = account.feed(data)
@@ -51,7 +57,7 @@ class Relay:
             if account.done:
                 watched.patience_s = min(watched.patience_s, _AFTER_DONE_S)
             try:
-                data = await (self._read_behind_end() if account.holds else read())
+                data = await (self._read_behind_end() if account.held else read())
             except UpstreamError:
                 broken, data = True, b""
         rest = account.rest()
@@ -78,9 +84,9 @@ class Relay:
             watched.patience_s = patience
 
 
-async def to_client(writing: Awaitable[object]) -> None:
+async def to_client(writing: Awaitable[T]) -> T:
     """Await ``writing`` to the client; ``ClientLeft`` if it is gone."""
     try:
-        await writing
+        return await writing
     except ConnectionError as error:
         raise ClientLeft from error

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 
 from endcast.router.cluster import ClusterState
 from endcast.router.entries import REQUEST
+from endcast.survival import IntArray
 
 
 class Step:
@@ -13,16 +16,10 @@ class Step:
 
     def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
-        self._tokens = np.zeros(len(cluster.slots), dtype=np.int64)
-        self._any_tokens = False
+        self.tokens: defaultdict[int, int] = defaultdict(int)  #: that what runs in a slot has more
         self._ended: list[int] = []
         self._recounted: list[tuple[int, int]] = []
         self._withdrawn: list[int] = []
-
-    def tokens(self, slot: int, more: int) -> None:
-        """What runs in ``slot`` has ``more`` tokens."""
-        self._tokens[slot] += more
-        self._any_tokens = True
 
     def prompt(self, slot: int, tokens: int) -> None:
         """The prompt of what runs in ``slot`` has so many tokens."""
@@ -40,14 +37,21 @@ class Step:
 
     def close(self) -> None:
         """All but withdrawals goes into the cluster."""
-        if self._any_tokens or self._ended:
-            self._cluster.stepped(self._tokens, np.array(self._ended, dtype=np.int64))
-            self._tokens[:], self._any_tokens = 0, False
+        if self.tokens or self._ended:
+            self._cluster.stepped(self._dense_tokens(), np.array(self._ended, dtype=np.int64))
+            self.tokens.clear()
             self._ended.clear()
         if self._recounted:
             slots, prompts = zip(*self._recounted, strict=True)
             self._recounted.clear()
             self._cluster.recounted(np.array(slots), np.array(prompts))
+
+    def _dense_tokens(self) -> IntArray:
+        """(S,) of each slot."""
+        tokens = np.zeros(len(self._cluster.slots), dtype=np.int64)
+        if self.tokens:
+            tokens[np.fromiter(self.tokens, np.int64)] = np.fromiter(self.tokens.values(), np.int64)
+        return tokens
 
     def carry_out_withdrawals(self) -> None:
         """Entries that were given up leave the pool."""

@@ -24,6 +24,10 @@ class Phase(Enum):
     GONE = "gone"  #: ended, however
 
 
+#: The same by name, for what is done with every token: Python 3.11 is slow to find members in their class.
+ARRIVING, WAITING, RUNNING, GONE = Phase.ARRIVING, Phase.WAITING, Phase.RUNNING, Phase.GONE
+
+
 class Intake(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A request as routing sees it. ``width`` answers (n) need so many slots; ``request`` is for forecasts."""
 
