@@ -45,7 +45,7 @@ def export(data: TrainingData, fitted: FittedModel, slope: float) -> Exported:
     graph = HazardGraph(model)
     rng = np.random.default_rng(data.seed)
     features = data.vectors(np.sort(rng.permutation(len(data.lengths))[:SAMPLE]))
-    inputs = hard_inputs(features, rng, _always_known(data))
+    inputs = hard_inputs(features, rng, _log_odds(data))
     difference = worst_difference(lambda rows: native_hazards(data, fitted, slope, rows), graph.hazards, inputs)
     if not difference <= PARITY:
         raise TrainingError(f"the exported graph differs from the model by {difference:.2g}, more than {PARITY}")
@@ -53,10 +53,10 @@ def export(data: TrainingData, fitted: FittedModel, slope: float) -> Exported:
     return Exported(model, golden, graph.hazards(golden), difference)
 
 
-def _always_known(data: TrainingData) -> BoolArray:
-    """(F,), the columns that hold log-odds to be corrected: they are computed, never asked for."""
+def _log_odds(data: TrainingData) -> BoolArray:
+    """(F,), the columns that hold log-odds to be corrected."""
     values, each = data.features.values.shape[1], data.features.intervals.shape[2]
-    known = np.zeros(data.width, dtype=bool)
+    held = np.zeros(data.width, dtype=bool)
     if data.offset is not None:
-        known[values + data.offset :: each] = True
-    return known
+        held[values + data.offset :: each] = True
+    return held

@@ -9,16 +9,17 @@ import numpy.typing as npt
 
 from endcast.predictors.features.pipeline import LIMIT
 from endcast.predictors.features.protocol import Float32Array
+from endcast.predictors.grid import Q_MAX, Q_MIN, logit
 
 Hazards = Callable[[Float32Array], npt.NDArray[np.floating]]
 
 
 def hard_inputs(
-    features: Float32Array, rng: np.random.Generator, always_known: npt.NDArray[np.bool_] | None = None
+    features: Float32Array, rng: np.random.Generator, log_odds: npt.NDArray[np.bool_] | None = None
 ) -> Float32Array:
     """Rows like ``features`` (n, F): as they are, with values missing, swapped between rows, at their bounds, at zero,
-    and one float32 step beside values of the training data (where thresholds lie). Columns that are ``always_known`` (F,)
-    are never missing."""
+    and one float32 step beside values of the training data (where thresholds lie). Columns (F,) of
+    ``log_odds`` to be corrected are computed: never missing, and never beyond those of the hazards that curves have."""
     shape = features.shape
     some = rng.random(shape) < 0.3
     swapped = rng.permuted(features, axis=0)
@@ -34,9 +35,11 @@ def hard_inputs(
         np.nextafter(swapped, step),
     ]
     inputs: Float32Array = np.concatenate(variants).astype(np.float32)
-    if always_known is not None:
-        missing = np.isnan(inputs) & always_known
+    if log_odds is not None:
+        missing = np.isnan(inputs) & log_odds
         inputs[missing] = np.tile(features, (len(variants), 1))[missing]
+        least, most = logit(np.array([Q_MIN, Q_MAX])).astype(np.float32)
+        inputs[:, log_odds] = np.clip(inputs[:, log_odds], least, most)
     return inputs
 
 

@@ -22,7 +22,14 @@ from endcast.predictors.features.protocol import Columns
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.learned import encode_learned
 from endcast.predictors.models import MODELS
-from endcast.predictors.models.protocol import FittedModel, ModelFamily, TrainingData, check_options, own_groups
+from endcast.predictors.models.protocol import (
+    FittedModel,
+    ModelFamily,
+    TrainingData,
+    check_options,
+    own_groups,
+    reads_outputs,
+)
 from endcast.predictors.product_limit import product_limit
 from endcast.training.calibrate import calibrate
 from endcast.training.choose import AUTO, candidates, choose
@@ -125,7 +132,7 @@ def _train(
     tell(f"graph and native model differ by at most {exported.difference:.1e}")
     drawn = part.take(rows)
     output = None
-    if settings.read_outputs and family.uses_features and has_outputs(drawn):
+    if settings.read_outputs and reads_outputs(family) and has_outputs(drawn):
         pieces = encoder.pieces if encoder is not None and own_groups(family) else None
         output = train_output_part(drawn, data, family, fitted, settings.most_rows, pieces)
     manifest = Manifest(

@@ -104,6 +104,7 @@ class KaplanMeierBySize:
 
     name = "kaplan_meier_by_size"
     uses_features = True
+    reads_outputs = False
     options = ()
 
     def fit(self, data: TrainingData) -> FittedModel:

@@ -107,6 +107,11 @@ def own_groups(family: ModelFamily) -> tuple[str, ...]:
     return tuple(getattr(family, "own_groups", ()))
 
 
+def reads_outputs(family: ModelFamily) -> bool:
+    """Whether it can make anything of the text so far; most that use features can."""
+    return family.uses_features and bool(getattr(family, "reads_outputs", True))
+
+
 class FittedModel(Protocol):
     """A fitted hazard model."""
 
@@ -124,7 +129,8 @@ class FittedModel(Protocol):
 class ModelFamily(Protocol):
     """One family; one file and one registry line add one. Made without arguments.
 
-    A family may have ``own_groups``: names of feature groups that only it can make anything of.
+    A family may have ``own_groups``: names of feature groups that only it can make anything of; and ``reads_outputs``
+    False, if no model of it can be made that reads the text so far.
     """
 
     name: str

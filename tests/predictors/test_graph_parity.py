@@ -131,6 +131,7 @@ def test_hard_inputs_are_hard(data: TrainingData) -> None:
     known = np.arange(log.shape[1]) == 3
     inputs = hard_inputs(log, np.random.default_rng(0), known)
     assert (np.isnan(inputs[:, 3]) == np.isnan(np.tile(log[:, 3], 7))).all() and np.isnan(inputs[:, 4]).any()
+    assert np.nanmax(np.abs(inputs[:, 3])) < 14.0 < np.nanmax(np.abs(inputs[:, 4]))  # log-odds of 1e-6 and 1 − 1e-6
 
 
 @given(st.floats(-3e38, float("inf"), exclude_max=True))
