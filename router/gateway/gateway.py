@@ -12,21 +12,21 @@ import numpy as np
 from aiohttp import web
 from multidict import CIMultiDict
 
-from endcast.router.gateway.access_log import AccessLog
-from endcast.router.gateway.answers import error_answer
-from endcast.router.gateway.body import read_body
-from endcast.router.gateway.change import change, load_forecasters, urls_of
+from endcast.router.gateway.books.reconcile import Reconciler
 from endcast.router.gateway.config import Config
-from endcast.router.gateway.dispatch import NotServed
-from endcast.router.gateway.exchange import Exchange
-from endcast.router.gateway.health import HealthKeeper
-from endcast.router.gateway.live import show_figures, show_page
-from endcast.router.gateway.metrics import Metrics
-from endcast.router.gateway.passing import list_models, pass_on
-from endcast.router.gateway.pools import Forecasts, PoolAtWork
-from endcast.router.gateway.reconcile import Reconciler
-from endcast.router.gateway.upstream import Engines
-from endcast.router.gateway.watch import Watch
+from endcast.router.gateway.engines.health import HealthKeeper
+from endcast.router.gateway.engines.upstream import Engines
+from endcast.router.gateway.engines.watch import Watch
+from endcast.router.gateway.exchange.exchange import Exchange
+from endcast.router.gateway.exchange.passing import list_models, pass_on
+from endcast.router.gateway.fleet.change import change, load_forecasters, urls_of
+from endcast.router.gateway.fleet.pools import Forecasts, PoolAtWork
+from endcast.router.gateway.messages.answers import error_answer
+from endcast.router.gateway.messages.body import read_body
+from endcast.router.gateway.routing.dispatch import NotServed
+from endcast.router.gateway.seen.access_log import AccessLog
+from endcast.router.gateway.seen.live import show_figures, show_page
+from endcast.router.gateway.seen.metrics import Metrics
 
 _CHAT, _COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 _Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]

@@ -18,9 +18,9 @@ from aiohttp import web
 
 from endcast.errors import EndcastError
 from endcast.router.gateway.config import Config, Listen
+from endcast.router.gateway.fleet.pools import Forecasts
 from endcast.router.gateway.gateway import Gateway
 from endcast.router.gateway.http_server import http_server
-from endcast.router.gateway.pools import Forecasts
 
 _LOG = logging.getLogger("endcast.router")
 

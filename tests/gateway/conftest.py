@@ -15,11 +15,21 @@ import numpy as np
 import pytest
 from yarl import URL
 
-from endcast.router.gateway.config import Auth, Config, Health, Limits, Listen, Log, Pool, PrefillConfig, WorkerConfig
+from endcast.router.gateway.config import (
+    Auth,
+    Config,
+    Health,
+    Limits,
+    Listen,
+    Log,
+    Pool,
+    PrefillConfig,
+    WorkerConfig,
+)
+from endcast.router.gateway.fleet.pools import Forecasts
 from endcast.router.gateway.gateway import Gateway
 from endcast.router.gateway.mock.engine import MockSettings
 from endcast.router.gateway.mock.server import MockFleet
-from endcast.router.gateway.pools import Forecasts
 from endcast.router.gateway.serve import Server
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"

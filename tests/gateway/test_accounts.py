@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from endcast.router.gateway.account import Account
-from endcast.router.gateway.body import read_body
 from endcast.router.gateway.config import Limits, Pool, WorkerConfig
-from endcast.router.gateway.core import RoutingCore
-from endcast.router.gateway.dispatch import Dispatcher
+from endcast.router.gateway.messages.body import read_body
+from endcast.router.gateway.routing.core import RoutingCore
+from endcast.router.gateway.routing.dispatch import Dispatcher
+from endcast.router.gateway.streams.account import Account
 from endcast.router.gateway.tickets import Intake
 from endcast.types import EndReason
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from endcast.router.gateway.account import Account
-from endcast.router.gateway.body import read_body
 from endcast.router.gateway.config import Config, Health, Limits, Listen, Log, Pool, WorkerConfig
 from endcast.router.gateway.gateway import Gateway
+from endcast.router.gateway.messages.body import read_body
 from endcast.router.gateway.serve import Server
+from endcast.router.gateway.streams.account import Account
 
 HERE = Path(__file__).parent / "corpus"
 FOLDERS = ("streams", "requests", "http", "faults")

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endcast.router.gateway.config import Pool, WorkerConfig
-from endcast.router.gateway.core import RoutingCore
-from endcast.router.gateway.forecasting import Inline
+from endcast.router.gateway.forecasts.desk import Inline
+from endcast.router.gateway.routing.core import RoutingCore
 from endcast.router.gateway.tickets import Intake, Phase
 from endcast.router.policy import ClusterView, Decisions
 from endcast.testing import ConstantHazardForecaster

@@ -17,8 +17,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from endcast.router.gateway.account import Account
-from endcast.router.gateway.exchange import Exchange
+from endcast.router.gateway.exchange.exchange import Exchange
+from endcast.router.gateway.streams.account import Account
 from endcast.router.gateway.tickets import Ticket
 
 RigMaker = Callable[..., AbstractAsyncContextManager[Any]]

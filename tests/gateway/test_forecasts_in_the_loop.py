@@ -13,8 +13,8 @@ import pytest
 
 from endcast.forecaster import Forecaster, ForecastStream
 from endcast.router.gateway.config import Pool, WorkerConfig
-from endcast.router.gateway.core import RoutingCore
-from endcast.router.gateway.forecasting import Inline, Threaded
+from endcast.router.gateway.forecasts.desk import Inline, Threaded
+from endcast.router.gateway.routing.core import RoutingCore
 from endcast.router.gateway.tickets import Intake, Phase
 from endcast.survival import SurvivalBatch
 from endcast.testing import ConstantHazardForecaster

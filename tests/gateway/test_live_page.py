@@ -18,8 +18,8 @@ import pytest
 
 import endcast
 from endcast.router.gateway.config import Auth, Key, Log
-from endcast.router.gateway.live import LiveReply, PoolStatus, page
-from endcast.router.gateway.live_calibration import Calibration
+from endcast.router.gateway.seen.calibration import Calibration
+from endcast.router.gateway.seen.live import LiveReply, PoolStatus, page
 from endcast.types import EndReason
 
 RigMaker = Callable[..., AbstractAsyncContextManager[Any]]

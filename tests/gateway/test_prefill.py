@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from endcast.errors import EndcastError
-from endcast.router.gateway.body import read_body
 from endcast.router.gateway.config import Log, parse_config
-from endcast.router.gateway.prefill import can_be_prefilled, handed_over, prefill_body, read_prefilled
+from endcast.router.gateway.messages.body import read_body
+from endcast.router.gateway.prefill.prefill import can_be_prefilled, handed_over, prefill_body, read_prefilled
 
 RigMaker = Callable[..., AbstractAsyncContextManager[Any]]
 

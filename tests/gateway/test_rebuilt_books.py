@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endcast.router.gateway.config import Pool, Worker, WorkerConfig, workers_of
-from endcast.router.gateway.core import RoutingCore
-from endcast.router.gateway.forecasting import Inline
-from endcast.router.gateway.rebuild import rebuild
+from endcast.router.gateway.forecasts.desk import Inline
+from endcast.router.gateway.routing.core import RoutingCore
+from endcast.router.gateway.routing.rebuild import rebuild
 from endcast.router.gateway.tickets import NOWHERE, Intake, Phase, Ticket
 from endcast.testing import ConstantHazardForecaster
 

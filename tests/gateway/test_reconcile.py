@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from endcast.router.gateway.adopted import Adopted
+from endcast.router.gateway.books.adopted import Adopted
+from endcast.router.gateway.books.reconcile import Books, Own, foreign
 from endcast.router.gateway.config import Limits, Pool, WorkerConfig
-from endcast.router.gateway.core import RoutingCore
-from endcast.router.gateway.engine_metrics import RankMetrics, read_metrics, together
-from endcast.router.gateway.forecasting import Inline
+from endcast.router.gateway.engines.metrics import RankMetrics, read_metrics, together
+from endcast.router.gateway.fleet.pools import PoolAtWork
+from endcast.router.gateway.forecasts.desk import Inline
 from endcast.router.gateway.mock.engine import MockSettings, Rank
-from endcast.router.gateway.pools import PoolAtWork
-from endcast.router.gateway.reconcile import Books, Own, foreign
+from endcast.router.gateway.routing.core import RoutingCore
 from endcast.router.gateway.tickets import Intake
 from endcast.testing import ConstantHazardForecaster
 

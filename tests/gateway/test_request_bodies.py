@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from endcast.router.gateway.body import asking_for_usage, parameters_of, prompt_of, read_body
+from endcast.router.gateway.messages.body import asking_for_usage, parameters_of, prompt_of, read_body
 
 BOTH = {"include_usage": True, "continuous_usage_stats": True}
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from endcast.router.gateway.config import Pool, WorkerConfig
-from endcast.router.gateway.core import RoutingCore
-from endcast.router.gateway.forecasting import Inline
+from endcast.router.gateway.forecasts.desk import Inline
+from endcast.router.gateway.routing.core import RoutingCore
 from endcast.router.gateway.tickets import NOWHERE, Intake, Phase, Ticket
 from endcast.router.policy import ClusterView, Decisions, PolicySettings
 from endcast.testing import ConstantHazardForecaster

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from endcast.router.gateway.events import EventSplitter, data_of
-from endcast.router.gateway.frames import read_frame, usage_of, without_usage
+from endcast.router.gateway.streams.events import EventSplitter, data_of
+from endcast.router.gateway.streams.frames import read_frame, usage_of, without_usage
 
 STREAM = (
     'data: {"id":"1","choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from endcast.router.gateway.events import data_of
-from endcast.router.gateway.frames import count, read_frame, text_of, usage_of, without_usage
-from endcast.router.gateway.usual import usual_chunk
+from endcast.router.gateway.streams.events import data_of
+from endcast.router.gateway.streams.frames import count, read_frame, text_of, usage_of, without_usage
+from endcast.router.gateway.streams.usual import usual_chunk
 
 USAGE = '"usage":{"prompt_tokens":3,"completion_tokens":5}'
 CHAT = '{"index":0,"delta":{"content":"a"},"finish_reason":null}'

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from endcast.router.gateway.config import Health
-from endcast.router.gateway.health import Circuit, HealthKeeper
+from endcast.router.gateway.engines.health import Circuit, HealthKeeper
 
 SETTINGS = Health(interval_s=0.05, pause_s=0.5, longest_pause_s=4.0)
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from endcast.forecaster import Forecaster
-from endcast.router.gateway.bench import Admitted, Bench, Job, News, Outcome, Poster, request_of
+from endcast.router.gateway.forecasts.bench import Admitted, Bench, Job, News, Outcome, Poster, request_of
 from endcast.router.gateway.tickets import Ticket
 from endcast.survival import SurvivalBatch
 from endcast.types import Completion, EndReason

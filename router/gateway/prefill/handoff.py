@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from endcast.router.gateway.config import Worker
-from endcast.router.gateway.upstream import UpstreamError
+from endcast.router.gateway.engines.upstream import UpstreamError
 
 if TYPE_CHECKING:
-    from endcast.router.gateway.pools import PoolAtWork
+    from endcast.router.gateway.fleet.pools import PoolAtWork
 
 #: A decode worker has so long to take a request whose client has left, and to serve one that only fetches.
 _TAKES_S, _FETCHES_S = 1.0, 5.0

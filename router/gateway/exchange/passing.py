@@ -9,10 +9,10 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
-from endcast.router.gateway.answers import error_answer
-from endcast.router.gateway.headers import for_client, for_engine
-from endcast.router.gateway.pools import PoolAtWork
-from endcast.router.gateway.upstream import UpstreamError, target_of
+from endcast.router.gateway.engines.upstream import UpstreamError, target_of
+from endcast.router.gateway.fleet.pools import PoolAtWork
+from endcast.router.gateway.messages.answers import error_answer
+from endcast.router.gateway.messages.headers import for_client, for_engine
 from endcast.survival import next_forecast_id
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from endcast.router.gateway.config import Limits
-from endcast.router.gateway.core import RoutingCore
-from endcast.router.gateway.forecasting import Threaded
+from endcast.router.gateway.forecasts.desk import Threaded
+from endcast.router.gateway.routing.core import RoutingCore
 from endcast.router.gateway.tickets import NOWHERE, Intake, Phase, Ticket
 from endcast.types import EndReason
 

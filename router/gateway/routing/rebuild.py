@@ -15,9 +15,9 @@ from endcast.router.book import ForecastBook
 from endcast.router.cluster import ClusterState
 from endcast.router.entries import NOTHING, PROMPT, REQUEST, ROW
 from endcast.router.gateway.config import Pool, Worker
-from endcast.router.gateway.core import RoutingCore
-from endcast.router.gateway.entering import enter
-from endcast.router.gateway.forecasting import Desk, Threaded
+from endcast.router.gateway.forecasts.desk import Desk, Threaded
+from endcast.router.gateway.routing.core import RoutingCore
+from endcast.router.gateway.routing.entering import enter
 from endcast.router.gateway.tickets import NOWHERE, Phase, Ticket
 from endcast.survival import IntArray, SurvivalBatch
 

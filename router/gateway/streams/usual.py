@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from endcast.router.gateway.frames import Choice
-from endcast.router.gateway.lenient import UNREADABLE
+from endcast.router.gateway.messages.lenient import UNREADABLE
+from endcast.router.gateway.streams.frames import Choice
 from endcast.types import MAX_TOKENS
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from endcast.errors import EndcastError
-from endcast.router.gateway.body import Body, parameters_of, prompt_of
 from endcast.router.gateway.config import Log
+from endcast.router.gateway.messages.body import Body, parameters_of, prompt_of
 from endcast.router.gateway.tickets import Ticket
 from endcast.types import EndReason
 
 if TYPE_CHECKING:
-    from endcast.router.gateway.account import Account
-    from endcast.router.gateway.outcome import Outcome
-    from endcast.router.gateway.pools import PoolAtWork
+    from endcast.router.gateway.fleet.pools import PoolAtWork
+    from endcast.router.gateway.seen.outcome import Outcome
+    from endcast.router.gateway.streams.account import Account
 
 #: Seconds that lines are gathered for.
 _GATHER_S = 0.5

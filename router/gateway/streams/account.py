@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from endcast.router.gateway.body import Body
-from endcast.router.gateway.dispatch import Dispatcher
-from endcast.router.gateway.events import EventSplitter, data_of
-from endcast.router.gateway.frames import (
+from endcast.router.gateway.messages.body import Body
+from endcast.router.gateway.routing.dispatch import Dispatcher
+from endcast.router.gateway.streams.events import EventSplitter, data_of
+from endcast.router.gateway.streams.frames import (
     DONE,
     Choice,
     bears_token,
@@ -18,8 +18,8 @@ from endcast.router.gateway.frames import (
     usage_of,
     without_usage,
 )
+from endcast.router.gateway.streams.usual import UsualChunk, usual_chunk
 from endcast.router.gateway.tickets import Ticket
-from endcast.router.gateway.usual import UsualChunk, usual_chunk
 from endcast.types import EndReason
 
 #: How an engine's ``finish_reason`` reads; any other is a natural end (a tool call, a content filter).

@@ -14,13 +14,13 @@ import numpy as np
 from endcast.errors import SimulationError
 from endcast.router.admission import admission_rule
 from endcast.router.cluster import ClusterState, Started
-from endcast.router.gateway.beats import Beats
 from endcast.router.gateway.config import Pool, Worker, workers_of
-from endcast.router.gateway.entering import enter
-from endcast.router.gateway.forecasting import Desk
-from endcast.router.gateway.step import Step
+from endcast.router.gateway.forecasts.desk import Desk
+from endcast.router.gateway.routing.beats import Beats
+from endcast.router.gateway.routing.entering import enter
+from endcast.router.gateway.routing.step import Step
+from endcast.router.gateway.routing.wide import Holds
 from endcast.router.gateway.tickets import ARRIVING, GONE, NOWHERE, RUNNING, WAITING, Intake, Phase, Ticket
-from endcast.router.gateway.wide import Holds
 from endcast.router.policies import POLICIES
 from endcast.router.policy import ClusterView, Decisions, Policy
 from endcast.survival import IntArray, SurvivalBatch

@@ -9,16 +9,16 @@ import numpy as np
 
 from endcast.errors import EndcastError
 from endcast.forecaster import Forecaster
-from endcast.router.gateway.bench import close
 from endcast.router.gateway.config import Limits, Pool, Worker, workers_of
-from endcast.router.gateway.core import RoutingCore
-from endcast.router.gateway.dispatch import Dispatcher
-from endcast.router.gateway.fleet_change import fleet_change
-from endcast.router.gateway.forecasting import Inline, Threaded
-from endcast.router.gateway.live_calibration import Calibration
-from endcast.router.gateway.live_decisions import DecisionLog
-from endcast.router.gateway.prefill import Prefill
-from endcast.router.gateway.rebuild import rebuild
+from endcast.router.gateway.fleet.turnover import fleet_change
+from endcast.router.gateway.forecasts.bench import close
+from endcast.router.gateway.forecasts.desk import Inline, Threaded
+from endcast.router.gateway.prefill.prefill import Prefill
+from endcast.router.gateway.routing.core import RoutingCore
+from endcast.router.gateway.routing.dispatch import Dispatcher
+from endcast.router.gateway.routing.rebuild import rebuild
+from endcast.router.gateway.seen.calibration import Calibration
+from endcast.router.gateway.seen.decisions import DecisionLog
 from endcast.router.gateway.tickets import NOWHERE, Intake, Phase
 
 #: The forecaster of a pool that needs one, and the prior that stands in for it.

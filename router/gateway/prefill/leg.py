@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from multidict import CIMultiDict
 
-from endcast.router.gateway.answers import error_answer
-from endcast.router.gateway.dispatch import NotServed
-from endcast.router.gateway.headers import for_client
-from endcast.router.gateway.prefill import Prefilled, PrefillWorker, read_prefilled
-from endcast.router.gateway.upstream import UNAVAILABLE, UpstreamError
-from endcast.router.gateway.watch import Watched
+from endcast.router.gateway.engines.upstream import UNAVAILABLE, UpstreamError
+from endcast.router.gateway.engines.watch import Watched
+from endcast.router.gateway.messages.answers import error_answer
+from endcast.router.gateway.messages.headers import for_client
+from endcast.router.gateway.prefill.prefill import Prefilled, PrefillWorker, read_prefilled
+from endcast.router.gateway.routing.dispatch import NotServed
 
 if TYPE_CHECKING:
+    from endcast.router.gateway.fleet.pools import PoolAtWork
     from endcast.router.gateway.gateway import Gateway
-    from endcast.router.gateway.outcome import Outcome
-    from endcast.router.gateway.pools import PoolAtWork
+    from endcast.router.gateway.seen.outcome import Outcome
 
 
 class PrefillLeg:

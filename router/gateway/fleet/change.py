@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from endcast.errors import EndcastError
-from endcast.router.gateway.access_log import AccessLog
 from endcast.router.gateway.config import Config, workers_of
-from endcast.router.gateway.pools import Forecasts, Pair, PoolAtWork, name_of, warm_up
+from endcast.router.gateway.fleet.pools import Forecasts, Pair, PoolAtWork, name_of, warm_up
+from endcast.router.gateway.seen.access_log import AccessLog
 from endcast.types import Landmark, Request
 
 if TYPE_CHECKING:

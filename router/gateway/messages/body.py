@@ -16,7 +16,7 @@ import msgspec
 
 from endcast.datasets.estimate import FRAME_TOKENS, estimate_tokens
 from endcast.datasets.messages import text_of
-from endcast.router.gateway.lenient import UNREADABLE, legible
+from endcast.router.gateway.messages.lenient import UNREADABLE, legible
 from endcast.types import MAX_TOKENS
 
 #: Asks the engine for its token counts in every event (``PROTOCOL``: the second needs the first).

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from endcast.router.gateway.adopted import Adopted
+from endcast.router.gateway.books.adopted import Adopted
 from endcast.router.gateway.config import workers_of
-from endcast.router.gateway.engine_metrics import RankMetrics, read_metrics, together
-from endcast.router.gateway.pools import PoolAtWork
+from endcast.router.gateway.engines.metrics import RankMetrics, read_metrics, together
+from endcast.router.gateway.engines.upstream import UpstreamError
+from endcast.router.gateway.fleet.pools import PoolAtWork
 from endcast.router.gateway.tickets import NOWHERE
-from endcast.router.gateway.upstream import UpstreamError
 
 #: What ended in the books has so long, or so many steps, to end in the engine.
 _GRACE_S, _GRACE_STEPS, _LONGEST_GRACE_S = 0.25, 4.0, 2.0

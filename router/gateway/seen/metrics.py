@@ -13,11 +13,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
+    from endcast.router.gateway.books.reconcile import Books, Compared
+    from endcast.router.gateway.fleet.pools import PoolAtWork
     from endcast.router.gateway.gateway import Gateway
-    from endcast.router.gateway.outcome import Outcome
-    from endcast.router.gateway.pools import PoolAtWork
-    from endcast.router.gateway.prefill import PrefillWorker
-    from endcast.router.gateway.reconcile import Books, Compared
+    from endcast.router.gateway.prefill.prefill import PrefillWorker
+    from endcast.router.gateway.seen.outcome import Outcome
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _DURATIONS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from endcast.router.entries import FIELDS, MAX_TOKENS, NOTHING, PROMPT, REQUEST, ROW, SUPPOSED, TENANT
-from endcast.router.gateway.core import RoutingCore
+from endcast.router.gateway.routing.core import RoutingCore
 from endcast.router.gateway.tickets import Intake, Ticket
 from endcast.survival import NO_CAP, IntArray
 

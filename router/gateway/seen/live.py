@@ -19,13 +19,13 @@ from aiohttp import web
 
 from endcast.pages import assembled
 from endcast.router.cluster import UNLIMITED
-from endcast.router.gateway.live_calibration import CalibrationRow
-from endcast.router.gateway.live_decisions import Decision, Explains
+from endcast.router.gateway.seen.calibration import CalibrationRow
+from endcast.router.gateway.seen.decisions import Decision, Explains
 from endcast.router.policy import ClusterView
 
 if TYPE_CHECKING:
+    from endcast.router.gateway.fleet.pools import PoolAtWork
     from endcast.router.gateway.gateway import Gateway
-    from endcast.router.gateway.pools import PoolAtWork
 
 #: Points of a forecast window that are shown, requests that wait, and prices.
 _POINTS, _WAITING, _PRICES = 41, 20, 20
@@ -111,7 +111,7 @@ class LiveReply(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def page() -> tuple[str, str]:
     """The page and its content security policy."""
-    own = importlib.resources.files("endcast.router.gateway") / "page"
+    own = importlib.resources.files("endcast.router.gateway.seen") / "page"
     return assembled(own / "live.html.j2", own / "live.js", own / "live.css")
 
 

@@ -11,22 +11,22 @@ import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 
-from endcast.router.gateway.account import Account
-from endcast.router.gateway.answers import error_answer, error_frames
-from endcast.router.gateway.body import Body, asking_for_usage, parameters_of, prompt_of
-from endcast.router.gateway.coding import Read, coding_of, decoded, decoding, is_known
 from endcast.router.gateway.config import Worker
-from endcast.router.gateway.dispatch import NotServed
-from endcast.router.gateway.handoff import Handoff
-from endcast.router.gateway.headers import for_client, for_engine
-from endcast.router.gateway.outcome import Outcome
-from endcast.router.gateway.pools import PoolAtWork
-from endcast.router.gateway.prefill import Prefilled, can_be_prefilled, handed_over, prefill_body
-from endcast.router.gateway.prefill_leg import PrefillLeg
-from endcast.router.gateway.relay import ClientLeft, Relay, to_client
+from endcast.router.gateway.engines.upstream import UNAVAILABLE, UpstreamError, target_of
+from endcast.router.gateway.engines.watch import Watched
+from endcast.router.gateway.fleet.pools import PoolAtWork
+from endcast.router.gateway.messages.answers import error_answer, error_frames
+from endcast.router.gateway.messages.body import Body, asking_for_usage, parameters_of, prompt_of
+from endcast.router.gateway.messages.coding import Read, coding_of, decoded, decoding, is_known
+from endcast.router.gateway.messages.headers import for_client, for_engine
+from endcast.router.gateway.prefill.handoff import Handoff
+from endcast.router.gateway.prefill.leg import PrefillLeg
+from endcast.router.gateway.prefill.prefill import Prefilled, can_be_prefilled, handed_over, prefill_body
+from endcast.router.gateway.routing.dispatch import NotServed
+from endcast.router.gateway.seen.outcome import Outcome
+from endcast.router.gateway.streams.account import Account
+from endcast.router.gateway.streams.relay import ClientLeft, Relay, to_client
 from endcast.router.gateway.tickets import Intake, Phase, Ticket
-from endcast.router.gateway.upstream import UNAVAILABLE, UpstreamError, target_of
-from endcast.router.gateway.watch import Watched
 from endcast.router.length_class import supposed_tokens
 from endcast.survival import NO_CAP, next_forecast_id
 from endcast.types import EndReason, Request

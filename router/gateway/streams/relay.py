@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from endcast.router.gateway.account import Account
-from endcast.router.gateway.coding import Read
-from endcast.router.gateway.upstream import UpstreamError
-from endcast.router.gateway.watch import Watched
+from endcast.router.gateway.engines.upstream import UpstreamError
+from endcast.router.gateway.engines.watch import Watched
+from endcast.router.gateway.messages.coding import Read
+from endcast.router.gateway.streams.account import Account
 
 T = TypeVar("T")
 #: How long a stream may stay open, and hold its slot, when all has been said.

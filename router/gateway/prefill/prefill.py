@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from endcast.router.gateway.body import Body
 from endcast.router.gateway.config import Pool
-from endcast.router.gateway.frames import count
-from endcast.router.gateway.lenient import UNREADABLE
+from endcast.router.gateway.messages.body import Body
+from endcast.router.gateway.messages.lenient import UNREADABLE
+from endcast.router.gateway.streams.frames import count
 
 #: Asks a prefill worker to keep the KV for whoever comes with what it answers.
 _KEEP: Final = (

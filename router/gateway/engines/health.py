@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 
 from endcast.router.gateway.config import Health
-from endcast.router.gateway.upstream import UpstreamError
+from endcast.router.gateway.engines.upstream import UpstreamError
 
 #: With so much lag of our own, an engine's timeout says nothing of the engine.
 _MUCH_LAG_S = 0.5

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from endcast.router.gateway.events import masked
-from endcast.router.gateway.lenient import UNREADABLE, legible
+from endcast.router.gateway.messages.lenient import UNREADABLE, legible
+from endcast.router.gateway.streams.events import masked
 from endcast.types import MAX_TOKENS
 
 #: The data of the event that ends a stream.

@@ -1,0 +1,1 @@
+"""The books beside what engines tell of themselves."""

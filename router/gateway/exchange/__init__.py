@@ -1,0 +1,1 @@
+"""A request's life, from its first byte to its last."""

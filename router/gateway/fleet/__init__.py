@@ -1,0 +1,1 @@
+"""Pools of workers at work, and their changes while requests run."""

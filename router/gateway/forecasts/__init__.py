@@ -1,0 +1,1 @@
+"""Forecasts for routing, in time or not at all."""

@@ -1,0 +1,1 @@
+"""Prompts computed on other engines, and their KV fetched."""

@@ -1,0 +1,1 @@
+"""The routing core: events in, placements out; and who waits for a place."""

@@ -1,0 +1,1 @@
+"""What is told of a router at work: access log, metrics, live page."""

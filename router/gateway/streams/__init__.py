@@ -1,0 +1,1 @@
+"""Streams of engines: cut into events, read, told to the books, relayed."""
