@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from endcast.errors import TrainingError
+from endcast.predictors.grid_kernel import fill_curves
 from endcast.predictors.product_limit import product_limit
 from endcast.survival import CurveTable, FloatArray, IntArray
 
@@ -126,14 +127,20 @@ class IntervalGrid:
     def _tail_width(self) -> float:
         return float(self.edges[-1] - self.edges[-2])
 
-    def curves(self, hazard: npt.NDArray[np.floating]) -> CurveTable:
+    @cached_property
+    def _at(self) -> IntArray:
+        """(K+1,), where each of ``edges`` lies among the fine ones."""
+        return np.searchsorted(self.fine, self.edges).astype(np.int64)
+
+    def curves(self, hazard: npt.NDArray[np.floating], first: IntArray | None = None) -> CurveTable:
         """Survival curves from hazards (n, K): P(end in interval k | reached it), in [0, 1].
 
-        Beyond the last edge the last interval's mean hazard per token goes on.
+        Beyond the last edge the last interval's mean hazard per token goes on. Before the intervals ``first`` (n,), in
+        [0, K), hazards are not looked at, and curves lose nothing.
         """
-        lost = np.log1p(-np.clip(hazard.astype(np.float64), Q_MIN, Q_MAX))
-        reached = np.concatenate([np.zeros((len(lost), 1)), np.cumsum(lost, axis=1)], axis=1)
-        interval, share = self._fine_shape
-        log_survival = np.zeros((len(lost), len(self.fine)))
-        log_survival[:, 1:] = reached[:, interval] + lost[:, interval] * share
-        return CurveTable.from_log_survival(self.fine, log_survival, lost[:, -1] / self._tail_width)
+        n = len(hazard)
+        log_survival, last = np.empty((n, len(self.fine))), np.empty(n)
+        start = np.zeros(n, dtype=np.int64) if first is None else first
+        whole = np.ascontiguousarray(hazard, dtype=np.float64)
+        fill_curves(log_survival, last, whole, start, self._at, self._fine_shape[1], Q_MIN, Q_MAX)
+        return CurveTable.from_log_survival(self.fine, log_survival, last / self._tail_width)

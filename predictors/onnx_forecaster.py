@@ -104,10 +104,11 @@ class OnnxForecaster:
             self._batch(landmarks, curves, 0),
             bundle=self.bundle,
             generated=[landmark.generated_tokens for landmark in landmarks],
-            known=[
-                {**known_inputs(landmark.request, self._pipeline), "output": self._can_read(landmark)}
-                for landmark in landmarks
-            ],
+            known=known_inputs(
+                [landmark.request for landmark in landmarks],
+                [self._can_read(landmark) for landmark in landmarks],
+                self._pipeline,
+            ),
             state_version=self.state_version,
             hazards=[] if admitted is None else [admitted.hazards[:, row] for row in admitted.row],
         )
@@ -199,7 +200,7 @@ class OnnxForecaster:
         nothing before the intervals ``first`` (n,), if there is one."""
         hazards = self._hazards(self._pipeline.features(requests), first)
         recalibrated = self._recalibration.apply(hazards)
-        return self._bundle.admission.grid.curves(recalibrated), np.stack([hazards, recalibrated])
+        return self._bundle.admission.grid.curves(recalibrated, first), np.stack([hazards, recalibrated])
 
     def _hazards(self, features: Float32Array, first: IntArray | None = None) -> FloatArray:
         if not len(features):
@@ -263,7 +264,7 @@ class OnnxForecaster:
     def open(self, request: Request) -> OnnxStream:
         """Begin a stream with the history that the request sees now."""
         curve, hazards = self._admit([request])
-        known = known_inputs(request, self._pipeline)
+        (known,) = known_inputs([request], [False], self._pipeline)
         admission = AtAdmission(curve, hazards[:, 0], known, self.state_version)
         reader = None if self._output is None else self._output.reader(request)
         return OnnxStream(self, request, admission, reader, self._take_in)

@@ -51,7 +51,7 @@ def _part_own(
             if np.isnan(x):
                 unknown[r] |= bit
                 continue
-            j, left = np.int64(0), np.int64(m)  # the first threshold that is not below x
+            j, left = 0, m  # j becomes the first threshold that is not below x
             while left > 0:
                 half = left >> 1
                 below = thresholds[j + half] < x

@@ -83,15 +83,15 @@ class KeyedLengths:
                 self._write(row, self._key.near(key))
         return out
 
-    def columns_of(self, requests: Sequence[Request]) -> Columns:
-        """``transform(collect(requests))``. Columns depend on the key alone, so they are kept until its memory changes."""
+    def rows_of(self, requests: Sequence[Request]) -> Float32Array:
+        """``transform(collect(requests))``, values and intervals in one row a request: (n, f + K·c). They depend on the key
+        alone, so they are kept until its memory changes."""
         keys = [self._key.of(request) for request in requests]
         new = self._made.missing(keys)
         if new:
             made = self.transform(self.collect([requests[i] for i in new.values()]))
             self._made.keep(list(new), np.concatenate([made.values, made.intervals.reshape(len(new), -1)], axis=1))
-        rows, k = self._made.rows(keys), len(self._grid)
-        return Columns(rows[:, :STATISTICS], rows[:, STATISTICS:].reshape(len(rows), k, len(self.interval_columns)))
+        return self._made.rows(keys)
 
     def _write(self, row: Float32Array, keys: tuple[int, ...]) -> None:
         found = {key: lengths for key in keys if (lengths := self._memory.get(key)) is not None}

@@ -23,6 +23,7 @@ from endcast.predictors.features.protocol import (
     KeptColumns,
     LearnedGroup,
 )
+from endcast.predictors.features.rows_kernel import put_rows
 from endcast.predictors.grid import IntervalGrid
 from endcast.predictors.learned import Tables
 from endcast.types import Completion, Request
@@ -78,15 +79,18 @@ class FeaturePipeline:
     def features(self, requests: Sequence[Request]) -> Float32Array:
         """(n, F), the vectors of these requests from what is remembered now."""
         out = np.empty((len(requests), self.width), np.float32)
-        shared = len(self.columns)
-        intervals = out[:, shared:].reshape(len(requests), len(self.grid), len(self.interval_columns))
+        shared, every = len(self.columns), len(self.interval_columns)
+        intervals = out[:, shared:].reshape(len(requests), len(self.grid), every)
         at, interval_at = 0, 0
         for group, keeps in zip(self.groups, self._keeping, strict=True):
-            part = keeps.columns_of(requests) if keeps is not None else group.transform(group.collect(requests))
-            stop, interval_stop = at + part.values.shape[1], interval_at + part.intervals.shape[2]
-            out[:, at:stop] = part.values
-            intervals[:, :, interval_at:interval_stop] = part.intervals
-            at, interval_at = stop, interval_stop
+            values, each = len(group.columns), len(group.interval_columns)
+            if keeps is not None:
+                put_rows(out, keeps.rows_of(requests), at, values, shared + interval_at, every, each)
+            else:
+                part = group.transform(group.collect(requests))
+                out[:, at : at + values] = part.values
+                intervals[:, :, interval_at : interval_at + each] = part.intervals
+            at, interval_at = at + values, interval_at + each
         np.minimum(np.maximum(out, -LIMIT, out=out), LIMIT, out=out)
         return out
 

@@ -29,20 +29,20 @@ class PromptSize(Stateless):
 
     def collect(self, requests: Sequence[Request]) -> Float32Array:
         """(n, 4)."""
-        out = np.full((len(requests), 4), np.nan, dtype=np.float32)
-        for row, request in zip(out, requests, strict=True):
-            if request.prompt_tokens is not None:
-                row[0] = math.log1p(request.prompt_tokens)
-                row[1] = request.prompt_tokens / 1000
-            text = prompt_text(request)
-            if text is not None:
-                row[2] = math.log1p(len(text))
-                row[3] = 1 if request.messages is None else min(len(request.messages), 1000)
-        return out
+        return np.array([_sizes(request) for request in requests], dtype=np.float32).reshape(len(requests), 4)
 
     def transform(self, raw: Float32Array) -> Columns:
         """The raw numbers as they are."""
         return Columns(raw, no_intervals(len(raw), self.grid))
+
+
+def _sizes(request: Request) -> tuple[float, float, float, float]:
+    tokens, text = request.prompt_tokens, prompt_text(request)
+    log_tokens, kilotokens = (math.nan, math.nan) if tokens is None else (math.log1p(tokens), tokens / 1000)
+    if text is None:
+        return log_tokens, kilotokens, math.nan, math.nan
+    count = 1 if request.messages is None else min(len(request.messages), 1000)
+    return log_tokens, kilotokens, math.log1p(len(text)), count
 
 
 class RoughSize(PromptSize):

@@ -84,8 +84,8 @@ class EncodedGroup(Protocol):
 class KeptColumns(Protocol):
     """A group that makes columns anew only where something changed."""
 
-    def columns_of(self, requests: Sequence[Request]) -> Columns:
-        """``transform(collect(requests))``."""
+    def rows_of(self, requests: Sequence[Request]) -> Float32Array:
+        """``transform(collect(requests))``, values and intervals in one row a request: (n, f + K·c)."""
 
 
 class Stateless:

@@ -11,7 +11,7 @@ from endcast.forecaster import Forecaster
 from endcast.predictors.bundle import MANIFEST, MANIFEST_DIGEST, digest
 from endcast.predictors.onnx_forecaster import load_forecaster
 from endcast.serving.bundles.turns import Turns
-from endcast.serving.forecasts.reply import forecast_replies
+from endcast.serving.forecasts.reply import forecasts_json
 from endcast.serving.operations.settings import Settings
 from endcast.types import Landmark, Request
 
@@ -40,7 +40,7 @@ def load_bundle(folder: Path, settings: Settings) -> Loaded:
     forecaster = load_forecaster(folder, recalibrate=settings.recalibrate)
     loaded = Loaded(forecaster, forecaster.manifest)
     tried = Landmark(request=Request(request_id="", prompt_tokens=1))
-    forecast_replies(forecaster.forecast([tried]), [None], horizons=[1], quantiles=[0.5], curve=True)
+    forecasts_json(forecaster.forecast([tried]), [None], horizons=[1], quantiles=[0.5], curve=True)
     return loaded
 
 

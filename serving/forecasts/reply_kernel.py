@@ -1,10 +1,12 @@
 """The figures and the curve of a reply, compiled: row by row what ``SurvivalBatch`` says of whole batches.
 
-``SurvivalBatch`` is the definition; these kernels follow its formulas, share what its methods compute anew for each
-figure, and write curves as text at once. A test compares the two.
+``SurvivalBatch`` is the definition; this follows its formulas, and shares what its methods compute anew for each figure. A
+test compares the two.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +16,10 @@ from endcast.curves import FLAT
 from endcast.survival import FloatArray, IntArray
 
 Int32Array = npt.NDArray[np.int32]
-Bytes = npt.NDArray[np.uint8]
 
-#: Curves are written to this many decimals, so a number takes at most two characters and a comma more.
-DECIMALS = 7
-_ONE = 10**DECIMALS
-MOST_CHARACTERS = DECIMALS + 3
-_COMMA, _POINT, _ZERO = ord(","), ord("."), ord("0")
-#: The four digits of each number below 10,000.
-_FOUR = np.array([list(f"{number:04}".encode()) for number in range(10_000)], dtype=np.uint8)
 #: Above this a short series gives exp(x) to the last bits, in a fifth of the time.
 _SMALL = -0.03
+_C2, _C3, _C4, _C5, _C6, _C7 = (1.0 / math.factorial(n) for n in range(2, 8))
 
 
 @njit(cache=True, nogil=True)
@@ -39,7 +34,7 @@ def _slope(k: int, log_survival: FloatArray, widths: FloatArray, log_tail: float
 def _expm1(x: float) -> float:
     """exp(x) - 1 of x ≤ 0."""
     if x > _SMALL:
-        return x * (1.0 + x / 2 * (1.0 + x / 3 * (1.0 + x / 4 * (1.0 + x / 5 * (1.0 + x / 6 * (1.0 + x / 7))))))
+        return x * (1.0 + x * (_C2 + x * (_C3 + x * (_C4 + x * (_C5 + x * (_C6 + x * _C7))))))
     large: float = np.expm1(x)
     return large
 
@@ -68,14 +63,16 @@ def _remaining(
 
 @njit(cache=True, nogil=True)
 def figures(
-    p_end: FloatArray, within: FloatArray, remaining: FloatArray, reached: FloatArray, curve: FloatArray,
+    out: FloatArray, curve: FloatArray,
     edges: IntArray, log_survival: FloatArray, log_tail: FloatArray, widths: FloatArray,
     interval_of: Int32Array, row: IntArray, position: IntArray, cap: IntArray,
-    horizons: IntArray, quantiles: FloatArray, tokens: IntArray,
+    generated: IntArray, horizons: IntArray, quantiles: FloatArray, tokens: IntArray,
 ) -> None:  # fmt: skip
-    """Fill ``p_end`` and ``within`` (n, H), ``remaining`` (n,), ``reached`` (n, Q) and ``curve`` (n, C): log survival at
-    each of ``tokens`` (C,), -inf from the cap on. Horizons and quantiles ascend, and so do their figures."""
-    last = edges.shape[0] - 1
+    """Fill ``out`` (n, 2H + 2 + Q): chances to end within each of ``horizons`` (H,), tokens expected within each, those
+    expected to remain, those with the ``generated`` (n,) ones, and where each of ``quantiles`` (Q,) lies. And ``curve``
+    (n, C): log survival at each of ``tokens`` (C,), -inf from the cap on. Horizons and quantiles ascend, and so do their
+    figures."""
+    last, windows = edges.shape[0] - 1, horizons.shape[0]
     beyond = np.empty(last + 1)
     for i in range(row.shape[0]):
         log, tail, at, most = log_survival[row[i]], log_tail[row[i]], position[i], cap[i]
@@ -91,8 +88,8 @@ def figures(
             beyond[k] = inside + (1.0 + ends) * beyond[k + 1]
         rest = _remaining(at, start, edges, log, widths, tail, beyond)
         low_p, low_within = 0.0, 0.0
-        for j in range(horizons.shape[0] + 1):
-            far = j == horizons.shape[0]
+        for j in range(windows + 1):
+            far = j == windows
             reach = most if far else min(horizons[j], most)
             there = at + reach
             k = interval_of[min(there, edges[last])]
@@ -101,11 +98,11 @@ def figures(
             expected = rest - survives * _remaining(there, k, edges, log, widths, tail, beyond)
             expected = min(max(expected, 0.0), np.float64(reach))
             if far:
-                remaining[i] = expected
+                out[i, 2 * windows], out[i, 2 * windows + 1] = expected, generated[i] + expected
                 continue
             low_p = max(low_p, 1.0 if horizons[j] >= most else 1.0 - survives)
             low_within = max(low_within, expected)
-            p_end[i, j], within[i, j] = low_p, low_within
+            out[i, j], out[i, windows + j] = low_p, low_within
         least = 0.0
         for j in range(quantiles.shape[0]):
             target = here + np.log1p(-quantiles[j])
@@ -120,7 +117,7 @@ def figures(
             steps = np.ceil((target - log[k]) / _slope(k, log, widths, tail) - 1e-9)
             further = min(max(edges[k] + steps - at, min(1.0, np.float64(most))), np.float64(most))
             least = max(least, further)
-            reached[i, j] = least
+            out[i, 2 * windows + 2 + j] = least
         for j in range(curve.shape[1]):
             if tokens[j] >= most:
                 curve[i, j] = -np.inf
@@ -128,34 +125,3 @@ def figures(
             there = at + tokens[j]
             k = interval_of[min(there, edges[last])]
             curve[i, j] = log[k] + _slope(k, log, widths, tail) * (there - edges[k]) - here
-
-
-@njit(cache=True, nogil=True)
-def write_curves(text: Bytes, ends: IntArray, curve: FloatArray) -> None:
-    """Write each row of ``curve`` (n, C), in [0, 1], as numbers with commas between into ``text`` from where the row
-    before ended: row i lies in ``text[ends[i]:ends[i + 1]]``. A row does not rise."""
-    at = 0
-    for i in range(curve.shape[0]):
-        ends[i] = at
-        least = np.uint32(_ONE)
-        for j in range(curve.shape[1]):
-            least = min(least, np.uint32(curve[i, j] * _ONE + 0.5))
-            if j > 0:
-                text[at] = _COMMA
-                at += 1
-            text[at + 1] = _POINT
-            if least == _ONE or least == 0:
-                text[at] = _ZERO + (1 if least == _ONE else 0)
-                text[at + 2] = _ZERO
-                at += 3
-                continue
-            text[at] = _ZERO
-            high, low = _FOUR[least // np.uint32(10_000)], _FOUR[least % np.uint32(10_000)]
-            for d in range(3):
-                text[at + 2 + d] = high[d + 1]
-            for d in range(4):
-                text[at + 5 + d] = low[d]
-            at += MOST_CHARACTERS - 1
-            while text[at - 1] == _ZERO:
-                at -= 1
-    ends[curve.shape[0]] = at

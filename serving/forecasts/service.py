@@ -13,7 +13,7 @@ from endcast.serving.bundles.holder import Loaded
 from endcast.serving.context import Context
 from endcast.serving.forecasts.codec import Call
 from endcast.serving.forecasts.degraded import degraded_forecasts, model_works
-from endcast.serving.forecasts.reply import forecast_replies
+from endcast.serving.forecasts.reply import forecasts_json
 from endcast.survival import Forecast
 
 
@@ -65,7 +65,7 @@ def _made(part: Part, forecasts: Sequence[Forecast], loaded: Loaded, context: Co
     if not forecasts:
         context.metrics.landmarks.observe(0)
         return Made(b"", loaded.state_version)
-    replies = forecast_replies(
+    text = forecasts_json(
         forecasts,
         call.request_ids[part.start : part.stop],
         horizons=call.horizons,
@@ -74,7 +74,7 @@ def _made(part: Part, forecasts: Sequence[Forecast], loaded: Loaded, context: Co
     )
     context.metrics.landmarks.observe(len(forecasts))
     context.tell_served(forecasts, call.landmarks[part.start : part.stop])
-    return Made(msgspec.json.encode(replies)[1:-1], forecasts[0].state_version)
+    return Made(text, forecasts[0].state_version)
 
 
 def _refused(error: InputError) -> ServiceError:

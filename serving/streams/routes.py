@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -16,7 +16,7 @@ from endcast.serving.api.problems import invalid_field
 from endcast.serving.api.schema import ForecastReply
 from endcast.serving.context import Context
 from endcast.serving.forecasts.codec import ascending, decode_body, landmark_of
-from endcast.serving.forecasts.reply import forecast_replies
+from endcast.serving.forecasts.reply import forecasts_json
 from endcast.serving.outcomes.disk import LogRefused
 from endcast.serving.outcomes.routes import unavailable
 from endcast.serving.outcomes.schema import OutcomeTold
@@ -167,25 +167,27 @@ class StreamCalls:
         return ClosedReply(stream_id=self.book.close(name).id, outcome=None)
 
     async def _standing(self, one: OpenStream, asked: Asked | None) -> StreamReply:
-        made: ForecastReply | UnsetType = UNSET
+        made: ForecastReply | msgspec.Raw | UnsetType = UNSET
         settings = self._context.settings
         if asked is not None:
             _, forecast = await self.book.forecast(one.id)
             horizons = settings.default_horizons if asked.horizons is None else asked.horizons
             quantiles = settings.default_quantiles if asked.quantiles is None else asked.quantiles
-            (made,) = forecast_replies(
-                [forecast],
-                [one.stream.request.request_id or None],
-                horizons=ascending(horizons),
-                quantiles=ascending(quantiles),
-                curve=bool(asked.curve),
+            made = msgspec.Raw(
+                forecasts_json(
+                    [forecast],
+                    [one.stream.request.request_id or None],
+                    horizons=ascending(horizons),
+                    quantiles=ascending(quantiles),
+                    curve=bool(asked.curve),
+                )
             )
         return StreamReply(
             stream_id=one.id,
             bundle=one.loaded.id,
             generated_tokens=one.stream.generated_tokens,
             refresh_every=getattr(one.loaded.forecaster, "refresh_every", None),
-            forecast=made,
+            forecast=cast(ForecastReply, made),
         )
 
 

@@ -37,12 +37,11 @@ def shown(value: object) -> str:
 
 def check_count(field: str, value: int | None, *, least: int = 0) -> None:
     """Raise ``InputError`` unless ``value`` is unknown or a whole number in [least, MAX_TOKENS]."""
-    if value is None:
+    if value is None or (type(value) is int and least <= value <= MAX_TOKENS):
         return
     if type(value) is not int:
         raise InputError(field, f"must be a whole number, not {shown(value)}")
-    if not least <= value <= MAX_TOKENS:
-        raise InputError(field, f"must lie between {least} and {MAX_TOKENS}, not {shown(value)}")
+    raise InputError(field, f"must lie between {least} and {MAX_TOKENS}, not {shown(value)}")
 
 
 def check_seconds(field: str, value: float | None) -> None:
@@ -83,10 +82,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cap(self) -> int | None:
         """Most output tokens the engine can give it, the smallest of all caps that apply; ``None`` if unknown."""
-        caps = [] if self.max_tokens is None else [self.max_tokens]
-        if self.context_limit is not None and self.prompt_tokens is not None:
-            caps.append(max(self.context_limit - self.prompt_tokens, 1))
-        return min(caps) if caps else None
+        if self.context_limit is None or self.prompt_tokens is None:
+            return self.max_tokens
+        room = max(self.context_limit - self.prompt_tokens, 1)
+        return room if self.max_tokens is None else min(self.max_tokens, room)
 
 
 class Landmark(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,11 +37,11 @@ def test_a_key_that_had_to_go_is_forgotten() -> None:
     first = Request(request_id="", prompt_tokens=1)
     for tokens in (1, 2):
         group.observe(Completion(request=Request(request_id="", prompt_tokens=tokens), output_tokens=7))
-    known = group.columns_of([first]).values.copy()
+    known = group.rows_of([first]).copy()
     group.observe(Completion(request=Request(request_id="", prompt_tokens=3), output_tokens=7, end=EndReason.STOP))
-    assert not np.array_equal(group.columns_of([first]).values, known, equal_nan=True)
-    fresh = group.transform(group.collect([first]))
-    np.testing.assert_array_equal(group.columns_of([first]).values, fresh.values)
+    assert not np.array_equal(group.rows_of([first]), known, equal_nan=True)
+    fresh = join(group.transform(group.collect([first])))
+    np.testing.assert_array_equal(group.rows_of([first]), fresh)
 
 
 def test_few_rows_are_kept() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -12,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endcast.errors import BundleError
-from endcast.serving.forecasts.reply import CURVE_TOKENS, forecasts_reply
+from endcast.serving.forecasts import text_kernel
+from endcast.serving.forecasts.reply import CURVE_TOKENS, forecasts_json, forecasts_reply
+from endcast.serving.forecasts.text_kernel import Bytes
 from endcast.survival import NO_CAP, CurveTable, Forecast, SurvivalBatch, log_survival_from_hazard
 
 EDGES = np.array([0, 1, 2, 3, 4, 8, 9, 30, 31, 100, 1_000, 5_000])
@@ -74,6 +78,63 @@ def test_numbers_of_a_curve_are_written_as_json_writes_them() -> None:
 
 def test_figures_that_are_not_finite_are_the_bundles_fault() -> None:
     table = CurveTable(np.arange(3), np.array([[0.0, np.nan, np.nan]]), np.array([-0.1]))
+    batch = SurvivalBatch(table, np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([NO_CAP]), 0)
+    with pytest.raises(BundleError, match="not a finite number"):
+        replied(batch, [1], [0.5])
+
+
+def number_as_written(write: Callable[[Bytes, int, float], int], value: float) -> str:
+    text = np.zeros(text_kernel.MOST_CHARACTERS, dtype=np.uint8)
+    return text[: write(text, 0, value)].tobytes().decode()
+
+
+@given(
+    st.floats(0, 1) | st.floats(0, 1e-9) | st.sampled_from([0.0, 1.0, 0.5, 1e-12, 4e-13, 6e-13, 1 - 1e-13, 0.1, 0.0001])
+)
+def test_a_chance_has_twelve_decimals(value: float) -> None:
+    written = number_as_written(text_kernel._write_chance, value)
+    assert abs(float(written) - value) <= 0.5001e-12
+    assert re.fullmatch(r"[01]\.[0-9]{1,12}", written) and (written[-1] != "0" or written[-2] == ".")
+
+
+@given(
+    st.floats(0, 9e10)
+    | st.floats(0, 1e4)
+    | st.integers(0, 9 * 10**10).map(float)
+    | st.sampled_from([9.5, 10.0, 99.999999996])
+)
+def test_tokens_have_eight_decimals(value: float) -> None:
+    written = number_as_written(text_kernel._write_tokens, value)
+    assert float(written) == pytest.approx(value, rel=1e-15, abs=0.5001e-8)
+    assert re.fullmatch(r"(0|[1-9][0-9]*)\.[0-9]{1,8}", written) and (written[-1] != "0" or written[-2] == ".")
+
+
+def standing(hazard: float, positions: Sequence[int]) -> list[Forecast]:
+    n = len(positions)
+    table = CurveTable.from_log_survival(EDGES, log_survival_from_hazard(np.full((1, 11), hazard)))
+    batch = SurvivalBatch(table, np.zeros(n, np.int64), np.array(positions), np.full(n, 40), 0)
+    known = [{"cap": True, "output": i > 0} for i in range(n)]
+    return Forecast.from_batch(batch, bundle="b", generated=list(positions), known=known, state_version=0)
+
+
+def test_forecasts_made_apart_are_answered_in_order() -> None:
+    """Some of one batch, in another order than its rows, between some of another; ids that JSON has to escape."""
+    first, second = standing(0.1, [0, 3, 9]), standing(0.3, [2, 7])
+    mixed, ids = [first[2], second[0], first[0], second[1]], ['"\\', None, "é \n", "\U0001f600"]
+    asked = {"horizons": [4, 50], "quantiles": [], "curve": True}
+    text = forecasts_json(mixed, ids, **asked)  # type: ignore[arg-type]
+    found = json.loads(b"[%b]" % text)
+    assert [one["request_id"] for one in found] == ids
+    assert [one["forecast_id"] for one in found] == [forecast.forecast_id for forecast in mixed]
+    assert [one["known"] for one in found] == [forecast.known for forecast in mixed]
+    for one, forecast in zip(found, mixed, strict=True):
+        assert one["p_end"] == {"4": pytest.approx(forecast.p_end(4)), "50": 1.0} and one["quantiles"] == {}
+        assert one["expected_output_tokens"] == pytest.approx(forecast.expected_output_tokens)
+    assert forecasts_json([], [], **asked) == b""  # type: ignore[arg-type]
+
+
+def test_more_tokens_than_anybody_generates_are_the_bundles_fault() -> None:
+    table = CurveTable(np.arange(2), np.array([[0.0, -1e-12]]), np.array([-1e-12]))
     batch = SurvivalBatch(table, np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([NO_CAP]), 0)
     with pytest.raises(BundleError, match="not a finite number"):
         replied(batch, [1], [0.5])
