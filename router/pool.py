@@ -67,6 +67,10 @@ class Pool:
         self._numbers[WEIGHT, new] = weight
         self._tail = new.stop
 
+    def remember_overtaken(self, times: IntArray) -> None:
+        """The last (k,) that were added have been overtaken so many ``times`` (k,) already, in a pool before this one."""
+        self._columns[OVERTAKEN, self._tail - len(times) : self._tail] = times
+
     def prepend(self, entries: IntArray, arrival_s: FloatArray, weight: FloatArray | float = 1.0) -> None:
         """Put requests (6, k) in front of those that wait, to be placed next: they count as overtaken often enough."""
         count = entries.shape[1]

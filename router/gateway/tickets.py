@@ -52,6 +52,7 @@ class Ticket:
         "intake",
         "key",
         "number",
+        "overtaken",
         "owner",
         "phase",
         "placed_s",
@@ -67,6 +68,7 @@ class Ticket:
         self.companions: range = range(0)  #: numbers of the entries of its other answers
         self.intake = intake
         self.phase = Phase.ARRIVING
+        self.overtaken = 0  #: how many later ones were placed before it in books before these
         self.worker = NOWHERE
         self.slots: list[int] = []  #: one for each answer, or ``NOWHERE``
         self.prompt = intake.prompt_tokens  #: as well as it is known

@@ -15,6 +15,7 @@ from endcast.router.gateway.forecasts.desk import Inline
 from endcast.router.gateway.routing.core import RoutingCore
 from endcast.router.gateway.routing.rebuild import rebuild
 from endcast.router.gateway.tickets import NOWHERE, Intake, Phase, Ticket
+from endcast.router.pool import OVERTAKEN
 from endcast.testing import ConstantHazardForecaster
 
 PRIOR = ConstantHazardForecaster(0.01, bundle="prior")
@@ -165,3 +166,45 @@ def test_settings_of_policies_change() -> None:
     moved(core, msgspec.structs.replace(pool_of("ab"), policy="least_kv", kv_capacity=100))
     assert core.policy_name == "least_kv" and isinstance(core.workers[0], Worker)
     assert core.cluster.capacity.tolist() == [100, 100]
+
+
+@pytest.mark.parametrize("asks_anew", [False, True])
+def test_counts_of_overtaking_are_kept(asks_anew: bool) -> None:
+    pool = pool_of("ab", "br_h")
+    core, sizes = core_of(pool), np.random.default_rng(1).integers(1, 3000, 40).tolist()
+    for size in sizes:
+        core.open(Intake(prompt_tokens=size))
+    running = core.decide(0.0)
+    for now_s in range(1, 9):
+        core.on_end(running.pop(0))
+        running += core.decide(float(now_s))
+    counts = core.cluster.pool.field(OVERTAKEN).tolist()
+    assert len(counts) == 24 and max(counts) > 0
+    moved(core, pool_of("ba", "br_h"), desk_of(pool) if asks_anew else None)
+    assert core.decide(9.0) == [] and core.cluster.pool.field(OVERTAKEN).tolist() == counts
+    core.on_end(running.pop(0))
+    assert len(core.decide(10.0)) == 1
+    left = core.cluster.pool.field(OVERTAKEN).tolist()
+    assert len(left) == 23 and sum(left) >= sum(counts) - max(counts)
+
+
+@pytest.mark.parametrize("policy", ["br_0", "br_h", "olp", "olp_br_h"])
+def test_what_the_policy_learned_is_kept_while_fleet_and_settings_stay(policy: str) -> None:
+    core = core_of(pool_of("ab", policy))
+    tickets = [core.open(Intake(prompt_tokens=10 * (i + 1))) for i in range(12)]
+    for step in range(1, 30):
+        for ticket in core.tickets:
+            core.on_tokens(ticket, step, 0.01 * step)
+        core.decide(0.01 * step)
+    learned, steps = core.policy, core.cluster.steps
+    assert steps > 0
+    moved(core, pool_of("ba", policy, usage_options=False))
+    assert core.policy is learned and core.cluster.steps == steps
+    core.on_end(next(ticket for ticket in tickets if ticket.phase is Phase.RUNNING))
+    assert len(core.decide(1.0)) == 1
+    moved(core, pool_of("ba", policy, discount=0.5))
+    assert core.policy is not learned and core.cluster.dispatched == 0
+    again = core.policy
+    moved(core, pool_of("bac", policy, discount=0.5))
+    assert core.policy is not again
+    assert len(core.decide(1.1)) == 3

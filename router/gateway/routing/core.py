@@ -49,11 +49,10 @@ class RoutingCore:
 
     def _set_up(self, pool: Pool, workers: Sequence[Worker], desk: Desk | None) -> None:
         """Empty books for ``workers``, and the pool's policy."""
-        settings = pool.policy_settings()
         self.workers = workers
-        self.policy_name = pool.policy
-        self.policy = POLICIES.get(pool.policy)(settings)
-        self.fallback = POLICIES.get("br_0")(settings)
+        self.policy_name, self.settings = pool.policy, pool.policy_settings()
+        self.policy = POLICIES.get(pool.policy)(self.settings)
+        self.fallback = POLICIES.get("br_0")(self.settings)
         self.desk = desk
         self.cluster = ClusterState(
             slots=np.array([worker.slots for worker in self.workers]),
@@ -151,7 +150,7 @@ class RoutingCore:
             return
         self._take_back(ticket)
         ticket.phase, ticket.worker = ARRIVING, NOWHERE
-        ticket.generated = [0] * ticket.intake.width
+        ticket.generated, ticket.overtaken = [0] * ticket.intake.width, 0
         self._expect(ticket)
 
     def accept(self, worker: int, accepting: bool) -> None:

@@ -33,3 +33,6 @@ def enter(
         max_tokens=max_tokens,
         forecasts=forecasts,
     )
+    overtaken = [ticket.overtaken for ticket in tickets]
+    if any(overtaken):
+        cluster.pool.remember_overtaken(np.array(overtaken))

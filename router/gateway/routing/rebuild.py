@@ -1,8 +1,8 @@
 """A pool whose workers or settings changed: its books set up anew, and all that waits or runs moved into them.
 
 Requests keep their tickets, so that whoever streams them notices nothing. What runs keeps its worker, its tokens and its forecast; what
-waits keeps its order and its forecast too, unless the forecaster is another one: then it is asked anew. Counts of
-overtaking begin at zero.
+waits keeps its order, how often it was overtaken, and its forecast too, unless the forecaster is another one: then it is asked anew.
+What the policy has learned is kept where neither its settings nor the sizes of workers changed: prices are those of a fleet.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from endcast.router.gateway.forecasts.desk import Desk, Threaded
 from endcast.router.gateway.routing.core import RoutingCore
 from endcast.router.gateway.routing.entering import enter
 from endcast.router.gateway.tickets import NOWHERE, Phase, Ticket
+from endcast.router.pool import OVERTAKEN
 from endcast.survival import IntArray, SurvivalBatch
 
 
@@ -31,10 +32,18 @@ def rebuild(core: RoutingCore, pool: Pool, workers: Sequence[Worker], places: Se
     core._step.close()
     core._step.carry_out_withdrawals()
     before, beats, asked = core.cluster, core.beats, core.desk
+    policy, settings = core.policy, core.settings
+    _note_overtaken(core)
     open_now = sorted(core.tickets, key=lambda ticket: ticket.number)
     arriving, held = core._arriving, _forecasts_of_waiting(before)
     core._set_up(pool, workers, desk)
     core.cluster.go_on(before)
+    if type(policy) is type(core.policy) and settings == core.settings and _same_sizes(before, core.cluster):
+        core.policy = policy
+        core.cluster.steps, core.cluster.dispatched = (
+            before.steps,
+            before.dispatched,
+        )  # by which it tells time and fleets
     core.beats.go_on(beats)
     _move_running([t for t in open_now if t.phase is Phase.RUNNING], before, core, places)
     waiting = [t for t in open_now if t.phase is Phase.WAITING]
@@ -49,6 +58,17 @@ def rebuild(core: RoutingCore, pool: Pool, workers: Sequence[Worker], places: Se
         ticket.phase, ticket.forecast = Phase.ARRIVING, None
         core.waiting -= 1
         core._expect(ticket)
+
+
+def _note_overtaken(core: RoutingCore) -> None:
+    """How often each was overtaken, on the tickets of what waits in the pool."""
+    pool = core.cluster.pool
+    for number, times in zip(pool.field(REQUEST).tolist(), pool.field(OVERTAKEN).tolist(), strict=True):
+        core._entries[number][0].overtaken = times
+
+
+def _same_sizes(one: ClusterState, other: ClusterState) -> bool:
+    return np.array_equal(one.slots.sizes, other.slots.sizes) and np.array_equal(one.capacity, other.capacity)
 
 
 def _forecasts_of_waiting(cluster: ClusterState) -> tuple[list[int], SurvivalBatch] | None:
