@@ -76,7 +76,7 @@ def test_half_of_the_workers_die_under_open_streams(rig: RigMaker) -> None:
 @pytest.mark.parametrize(("name", "value"), FAULTS)
 def test_whatever_breaks_in_whatever_phase_clients_are_told(rig: RigMaker, name: str, value: int) -> None:
     async def run() -> None:
-        limits = {"first_byte_timeout_s": 0.5, "inter_chunk_timeout_s": 0.5}
+        limits = {"first_byte_timeout_s": 1.0, "inter_chunk_timeout_s": 1.0}
         async with rig(workers=2, slots=8, limits=limits, health={"pause_s": 0.05}) as r:
             setattr(r.fleet.ranks[0].faults, name, value)
             kinds = [(i % 3 > 0, 1 + (i % 4 == 0)) for i in range(24)]

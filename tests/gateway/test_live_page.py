@@ -94,7 +94,7 @@ def test_figures_of_a_pool_that_did_something(rig: RigMaker, policy: str, tmp_pa
             running = [asyncio.create_task(r.chat(3000)) for _ in range(6)]
             async with asyncio.timeout(60):
                 while (r.core.running, r.core.waiting) != (4, 2):
-                    await asyncio.sleep(0.01)
+                    await r.call("/live")  # decisions are noted while somebody looks
             got = await r.call("/live")
             json.loads(got.body, parse_constant=refuse)
             told = msgspec.json.decode(got.body, type=LiveReply).pools[0]
