@@ -40,7 +40,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=3000, help="short requests")
     parser.add_argument("--streams", type=int, default=300, help="streamed requests of 128 tokens")
     parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--gap-ms", type=float, default=10.0, help="between tokens of a stream; 0: as fast as workers can")
+    parser.add_argument(
+        "--gap-ms", type=float, default=10.0, help="between tokens of a stream; 0: as fast as workers can"
+    )
     parser.add_argument("--rate", type=float, default=0.0, help="also latency at so many requests a second")
     parser.add_argument("--bare", nargs="+", metavar=("PORT", "URL"), help=argparse.SUPPRESS)
     options = parser.parse_args()
