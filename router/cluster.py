@@ -278,7 +278,7 @@ class ClusterState:
             waiting_tenant=pool.field(TENANT),
             waiting_weight=pool.weight,
             prefixes=self.prefixes if self.prefixes is not None and self.prefixes.told else None,
-            forecast=None if self.book is None else self.book.view(pool.field(ROW)),
+            forecast=None if self.book is None else self.book.view(pool.field(ROW), self.steps),
         )
 
     def apply(self, decisions: Decisions) -> Started:

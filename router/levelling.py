@@ -31,11 +31,10 @@ import numpy as np
 from endcast.compiled import njit
 from endcast.router.admission.gate import Gate, fits, keep_for_oldest, take
 from endcast.router.balance_route import choose_worker, discounted_load, discounted_loads, heaviest_load, take_candidate
+from endcast.router.deviation import MEAN, OVERLOAD, SPREAD, deviation, least_deviation, moments, moments_of
 from endcast.router.policy import BoolArray
 from endcast.survival import Float32Array, FloatArray, IntArray
 
-#: A: how much more a token above the level costs than one below it.
-OVERLOAD = 4.0
 #: μ: how far the level lies from the mean towards the heaviest worker.
 TOWARDS_HEAVIEST = 0.25
 #: So much of a window is what forecasts say; the rest is the present carried on, as if nothing ended.
@@ -77,16 +76,6 @@ def soften_oldest(waiting_load: Float32Array, waiting_row: IntArray, prompt: Int
     return waiting
 
 
-@njit(cache=True, fastmath=_REASSOCIATE)
-def deviation(excess: FloatArray, added: Float32Array, scale: float, weight: FloatArray) -> float:
-    """Σ_h γ^h ψ(x(h) + ``scale``·d(h)): what a worker's deviation from the level costs once it has taken d."""
-    total = 0.0
-    for h in range(weight.shape[0]):
-        x = excess[h] + scale * added[h]
-        total += weight[h] * x * (max(x, 0.0) * OVERLOAD + min(x, 0.0))
-    return total
-
-
 @njit(cache=True)
 def excess_over_level(
     load: FloatArray, mean: FloatArray, free: IntArray, accepting: BoolArray, speed: FloatArray, waiting: int
@@ -109,18 +98,34 @@ def excess_over_level(
 
 @njit(cache=True)
 def choose_levelling(
-    candidate: IntArray, waiting_load: Float32Array, excess: FloatArray, scale: float,
+    candidate: IntArray, waiting_load: Float32Array, moment: FloatArray, excess: FloatArray, scale: float,
     weight: FloatArray, gate: Gate, g: int, toll: FloatArray,
 ) -> int:  # fmt: skip
     """Index into ``candidate``, oldest first, of what fits worker g and leaves the least deviation and ``toll``; −1 if
-    nothing fits."""
-    best, least = -1, np.inf
+    nothing fits. ``moment`` (n, 2) of ``waiting_load``.
+
+    What is likely best is looked at first, and then only what could be better (``endcast.router.deviation``).
+    """
+    bound, likely = np.empty(candidate.shape[0]), -1
+    total, (mean, spread) = weight.sum(), moments(excess, weight)
     for i in range(candidate.shape[0]):
+        j = candidate[i]
+        rest = abs(spread - scale * moment[j, SPREAD])
+        bound[i] = least_deviation(mean + scale * moment[j, MEAN], rest, total)
+        if toll.shape[0] > 0:
+            bound[i] += toll[j, g]
+        if likely < 0 or bound[i] < bound[likely]:
+            likely = i
+    best, least = -1, np.inf
+    for n in range(-1, candidate.shape[0]):
+        i = likely if n < 0 else n
+        if i < 0 or (n == likely) or bound[i] > least:
+            continue
         j = candidate[i]
         cost = deviation(excess, waiting_load[j], scale, weight)
         if toll.shape[0] > 0:
             cost += toll[j, g]
-        if cost < least and fits(gate, g, j):
+        if (cost < least or (cost == least and i < best)) and fits(gate, g, j):
             best, least = i, cost
     return best
 
@@ -169,53 +174,66 @@ def worker_by_toll(
 
 
 @njit(cache=True, fastmath=_REASSOCIATE)
-def _exchanged(
-    one: FloatArray, other: FloatArray, takes: Float32Array, gives: Float32Array, to_one: float, to_other: float,
-    weight: FloatArray,
-) -> float:  # fmt: skip
-    """What two workers' deviations cost if the first gives one request for another: their windows ``gives``, ``takes``."""
+def _exchanged(excess: FloatArray, takes: Float32Array, gives: Float32Array, scale: float, weight: FloatArray) -> float:
+    """What a worker's deviation costs if it gives one request for another: their windows ``gives``, ``takes``."""
     total = 0.0
     for h in range(weight.shape[0]):
-        change = takes[h] - gives[h]
-        x, y = one[h] + to_one * change, other[h] - to_other * change
+        x = excess[h] + scale * (takes[h] - gives[h])
         total += weight[h] * x * (max(x, 0.0) * OVERLOAD + min(x, 0.0))
-        total += weight[h] * y * (max(y, 0.0) * OVERLOAD + min(y, 0.0))
     return total
 
 
 @njit(cache=True)
+def _least_exchanged(own: FloatArray, takes: FloatArray, gives: FloatArray, scale: float, total: float) -> float:
+    """The least that it could cost, by moments (2,) alone."""
+    off, between = scale * (takes[SPREAD] + gives[SPREAD]), scale * abs(takes[SPREAD] - gives[SPREAD])
+    spread = max(own[SPREAD] - off, between - own[SPREAD], 0.0)
+    return least_deviation(own[MEAN] + scale * (takes[MEAN] - gives[MEAN]), spread, total)  # type: ignore[no-any-return]
+
+
+@njit(cache=True)
 def exchange(
-    placed: IntArray, worker: IntArray, waiting_load: Float32Array, who: IntArray, excess: FloatArray,
+    placed: IntArray, worker: IntArray, waiting_load: Float32Array, moment: FloatArray, who: IntArray, excess: FloatArray,
     speed: FloatArray, weight: FloatArray, gate: Gate, toll: FloatArray,
 ) -> int:  # fmt: skip
     """Swap requests on different workers while that lowers Φ and ``toll``; how many swaps. Changes ``placed``, ``excess``.
 
-    ``placed`` (k,) are rows of ``waiting_load`` and ``toll``, the ``who[row]``-th oldest waiting requests.
+    ``placed`` (k,) are rows of ``waiting_load``, ``moment`` (n, 2) and ``toll``, the ``who[row]``-th oldest waiting requests.
 
     Where KV memory is bounded each must fit its new worker beside all that was placed there, the other one too.
     """
-    swaps = 0
+    swaps, total, nothing = 0, weight.sum(), np.zeros(weight.shape[0], dtype=np.float32)
+    own, cost = np.empty((excess.shape[0], 2)), np.empty(excess.shape[0])
+    for g in worker:
+        own[g, MEAN], own[g, SPREAD] = moments(excess[g], weight)
+        cost[g] = deviation(excess[g], nothing, 0.0, weight)
     for _ in range(_PASSES):
         before = swaps
         for p in range(placed.shape[0]):
             for q in range(p):
-                a, b, to_a, to_b = worker[p], worker[q], 1.0 / speed[worker[p]], 1.0 / speed[worker[q]]
+                a, b, one, other = worker[p], worker[q], placed[p], placed[q]
                 if a == b:
                     continue
-                gives, takes = waiting_load[placed[p]], waiting_load[placed[q]]
-                now = _exchanged(excess[a], excess[b], gives, gives, to_a, to_b, weight)
-                then = _exchanged(excess[a], excess[b], takes, gives, to_a, to_b, weight)
+                to_a, to_b, now, paid = 1.0 / speed[a], 1.0 / speed[b], cost[a] + cost[b], 0.0
                 if toll.shape[0] > 0:
-                    now += toll[placed[p], a] + toll[placed[q], b]
-                    then += toll[placed[q], a] + toll[placed[p], b]
-                one, other = who[placed[p]], who[placed[q]]
-                if then < now - _LEAST_GAIN * abs(now) and fits(gate, a, other) and fits(gate, b, one):
-                    take(gate, a, other)
-                    take(gate, b, one)
+                    now += toll[one, a] + toll[other, b]
+                    paid = toll[other, a] + toll[one, b]
+                enough = now - _LEAST_GAIN * abs(now) - paid
+                at_a = _least_exchanged(own[a], moment[other], moment[one], to_a, total)
+                if at_a + _least_exchanged(own[b], moment[one], moment[other], to_b, total) >= enough:
+                    continue
+                gives, takes = waiting_load[one], waiting_load[other]
+                at_a = _exchanged(excess[a], takes, gives, to_a, weight)
+                at_b = _exchanged(excess[b], gives, takes, to_b, weight)
+                if at_a + at_b < enough and fits(gate, a, who[other]) and fits(gate, b, who[one]):
+                    take(gate, a, who[other])
+                    take(gate, b, who[one])
                     for h in range(weight.shape[0]):
                         excess[a, h] += to_a * (takes[h] - gives[h])
                         excess[b, h] -= to_b * (takes[h] - gives[h])
-                    placed[p], placed[q] = placed[q], placed[p]
+                    for g in (a, b):
+                        own[g, MEAN], own[g, SPREAD] = moments(excess[g], weight)
+                    placed[p], placed[q], cost[a], cost[b] = other, one, at_a, at_b
                     swaps += 1
         if swaps == before:
             break
@@ -248,7 +266,7 @@ def levelling(
     waiting, free, open_, overtaken = waiting_load.shape[0], free.copy(), accepting.copy(), waiting_overtaken.copy()
     candidate, position, worker, placed = np.arange(min(candidates, waiting)), np.arange(waiting), np.arange(waiting), 0
     count = upcoming = candidate.shape[0]
-    mean = mean_of_oldest(waiting_load, count)
+    mean, moment = mean_of_oldest(waiting_load, count), moments_of(waiting_load, waiting, weight)
     toll = lost * (2.0 * discounted_load(mean, weight))
     excess = excess_over_level(load, mean, free, accepting, speed, waiting)
     discounted = discounted_loads(excess, weight)
@@ -268,7 +286,7 @@ def levelling(
         else:  # the worker's other free slots will get the mean
             filled = excess[g] + (free[g] - 1) / speed[g] * mean
             among, scale = candidate[:count], 1.0 / speed[g]
-            index = choose_levelling(among, waiting_load, filled, scale, weight, gate, g, toll)
+            index = choose_levelling(among, waiting_load, moment, filled, scale, weight, gate, g, toll)
             if toll.shape[0] > 0 and index >= 0 and toll[among[index], g] > 0.0:
                 j = among[index]
                 others = waiting - placed - 1
@@ -286,5 +304,5 @@ def levelling(
         g = choose_worker(discounted, free, open_, key)
     last = min(placed, EXCHANGED)
     who = np.arange(waiting)
-    exchange(position[:last], worker[:last], waiting_load, who, excess, speed, weight, gate, toll)
+    exchange(position[:last], worker[:last], waiting_load, moment, who, excess, speed, weight, gate, toll)
     return position[:placed].copy(), worker[:placed].copy()

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from endcast.compiled import njit
 from endcast.router.policy import ClusterView
-from endcast.survival import FloatArray
+from endcast.survival import FloatArray, IntArray
 
 #: What one comparison keeps of the weight of those before it, and how many weigh as much as knowing nothing.
 _KEPT, _UNKNOWN = 0.98, 10.0
@@ -64,9 +65,7 @@ class WindowSkill:
         self._nothing_ends = (view.load[:, None] + growth).astype(np.float64)
 
     def _compare(self, view: ClusterView, passed: int) -> None:
-        then, held = view.running_generated > passed, view.running_prompt + view.running_generated
-        worker = np.repeat(np.arange(len(view.slots)), view.slots)
-        left = np.bincount(worker, np.where(then, held, 0), len(view.slots))
+        left = _left_of(view.running_prompt, view.running_generated, view.slots, passed)
         expected, everything = self._expected[:, passed], self._nothing_ends[:, passed]
         total = float(everything.sum())
         if total <= 0.0:
@@ -76,3 +75,15 @@ class WindowSkill:
         self._products = _KEPT * self._products + float(happened @ forecast)
         self._squares = _KEPT * self._squares + float(forecast @ forecast)
         self._comparisons = _KEPT * self._comparisons + 1.0
+
+
+@njit(cache=True)
+def _left_of(prompt: IntArray, generated: IntArray, slots: IntArray, passed: int) -> FloatArray:
+    """(G,): KV tokens of what runs on each worker and ran there ``passed`` steps ago; ``slots`` (G,) of each."""
+    left, slot = np.zeros(slots.shape[0]), 0
+    for g in range(slots.shape[0]):
+        for _ in range(slots[g]):
+            if generated[slot] > passed:
+                left[g] += prompt[slot] + generated[slot]
+            slot += 1
+    return left

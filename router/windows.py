@@ -7,8 +7,8 @@ for every slot and step would cost a search each. Instead each request holds its
 
 made once when it had generated e₀ tokens. Given that it has reached offset k, its expected load h steps on is
 x(k + h)/P(R > k), and P(R > k) = x(k)/(s + e₀ + k) can be read off the curve itself: one multiplication and one
-addition for each slot and h. A load curve is made anew when the window reaches its end, or when so little survival is
-left that the ratio would lose precision.
+addition for each slot and h (``endcast.router.running``). A load curve is made anew when the window reaches its end, or when so
+little survival is left that the ratio would lose precision.
 """
 
 from __future__ import annotations
@@ -16,19 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from endcast.compiled import njit
-from endcast.router.entries import NOTHING, PROMPT, ROW
-from endcast.router.prefetch import FLOATS_PER_LINE, prefetch
 from endcast.survival import Float32Array, FloatArray, IntArray
 
-#: A load curve is made anew once less survival than this is left of it.
-_LEAST_SURVIVAL = 1e-3
-#: Slots see the end of their load curves up to this many tokens early, each at another distance: requests that were
-#: placed together would otherwise all need new curves in the same step.
-STAGGER = 32
-#: Windows are asked for so many slots before they are read.
-_AHEAD = 8
-#: So many windows are added in single precision before their sum goes to the double-precision total.
-_SINGLE_PRECISION_RUN = 16
 #: Rows of ``where`` (3, rows): which curve a request's forecast reads, from which position on, up to which cap.
 CURVE, POSITION, CAP = range(3)
 
@@ -58,8 +47,16 @@ def fill_load_curve(out: Float32Array, tokens: int, edges: IntArray, step: Float
     out[0] = tokens
     while i + 1 < reach:
         stop = reach - 1 if k == last else min(reach - 1, edges[k + 1] - position)
+        chance = step[k]
+        twice = chance * chance
+        while i + 4 <= stop:  # four at a time: each waits for one product, not for the three before it
+            one, two = survival * chance, survival * twice
+            three, survival = one * twice, two * twice
+            out[i + 1], out[i + 2] = one * (tokens + i + 1), two * (tokens + i + 2)
+            out[i + 3], out[i + 4] = three * (tokens + i + 3), survival * (tokens + i + 4)
+            i += 4
         while i < stop:
-            survival *= step[k]
+            survival *= chance
             i += 1
             out[i] = survival * (tokens + i)
         k += 1
@@ -84,62 +81,3 @@ def enter(
         row = rows[i]
         where[CURVE, row], where[POSITION, row], where[CAP, row] = curve[i], position[i], cap[i]
         fill_load_curve(waiting_load[row], prompt[i], edges, step[curve[i]], position[i], cap[i])
-
-
-@njit(cache=True, fastmath={"contract"})
-def _add_scaled(total: Float32Array, window: Float32Array, scale: float) -> None:
-    for h in range(total.shape[0]):
-        total[h] += scale * window[h]
-
-
-@njit(cache=True)
-def _ask_for(curves: Float32Array, slot: int, offset: int, length: int) -> None:
-    if offset < 0 or offset + length > curves.shape[1]:
-        return  # it will be made anew
-    for h in range(offset, offset + length, FLOATS_PER_LINE):
-        prefetch(curves, slot, h)
-    prefetch(curves, slot, offset + length - 1)
-
-
-@njit(cache=True)
-def _flush(load: FloatArray, partial: Float32Array) -> None:
-    for h in range(load.shape[0]):
-        load[h] += partial[h]
-        partial[h] = 0.0
-
-
-@njit(cache=True)
-def running_loads(
-    load: FloatArray,
-    curves: Float32Array,
-    made_at: IntArray,
-    start: IntArray,
-    slot_entries: IntArray,
-    slot_generated: IntArray,
-    edges: IntArray,
-    step: FloatArray,
-    where: IntArray,
-) -> None:
-    """load (G, H+1) = L̂_g(h) of what runs; ``curves`` (S, width) load curves, made at ``made_at`` (S,) tokens or −1."""
-    reach, width = load.shape[1], curves.shape[1]
-    partial = np.zeros(reach, dtype=np.float32)
-    for g in range(load.shape[0]):
-        load[g], count = 0.0, 0
-        for slot in range(start[g], start[g + 1]):
-            if slot + _AHEAD < start[-1]:
-                _ask_for(curves, slot + _AHEAD, slot_generated[slot + _AHEAD] - made_at[slot + _AHEAD], reach)
-            row, now = slot_entries[ROW, slot], slot_generated[slot]
-            if row == NOTHING:
-                continue
-            tokens, offset = slot_entries[PROMPT, slot] + now, now - made_at[slot]
-            ends = offset + reach > width - slot % STAGGER
-            if made_at[slot] < 0 or ends or curves[slot, offset] < _LEAST_SURVIVAL * tokens:
-                curve, position, cap = where[CURVE, row], where[POSITION, row] + now, where[CAP, row] - now
-                fill_load_curve(curves[slot], tokens, edges, step[curve], position, cap)
-                made_at[slot], offset = now, 0
-            scale = np.float32(1.0 if offset == 0 else tokens / curves[slot, offset])
-            _add_scaled(partial, curves[slot, offset : offset + reach], scale)
-            count += 1
-            if count % _SINGLE_PRECISION_RUN == 0:
-                _flush(load[g], partial)
-        _flush(load[g], partial)

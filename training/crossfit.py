@@ -17,10 +17,13 @@ from endcast.errors import TrainingError
 from endcast.predictors.bundle import Bundle, read_bundle
 from endcast.predictors.onnx_forecaster import OnnxForecaster
 from endcast.survival import CurveTable, SurvivalBatch
-from endcast.training.served import serve_trace
+from endcast.training.curve_room import room
+from endcast.training.served import forecast_rows
 from endcast.training.train import Settings, train
 
 Tell = Callable[[str], None]
+#: Curves moved to another grid in one go.
+_ROWS_AT_ONCE = 4096
 
 
 def crossfit(trace: Trace, settings: Settings, *, tell: Tell = lambda text: None) -> SurvivalBatch:
@@ -46,24 +49,20 @@ def _bundle(half: Trace, settings: Settings, tell: Tell) -> Bundle:
 
 def _forecast(bundle: Bundle, trace: Trace, used: BoolArray, *, remembers: bool) -> SurvivalBatch:
     """Forecasts of the ``used`` rows, in the trace's order."""
-    rows = np.flatnonzero(used)
-    forecaster = OnnxForecaster(bundle, remembers=remembers)
-    served = serve_trace(forecaster, trace.take(rows), np.ones(len(rows), dtype=bool))
-    return served.batch.take(np.argsort(served.rows, kind="stable"))
+    return forecast_rows(OnnxForecaster(bundle, remembers=remembers), trace.take(np.flatnonzero(used)))
 
 
 def _merge(first: SurvivalBatch, second: SurvivalBatch, early: BoolArray) -> SurvivalBatch:
     """Both halves in one table on the union of their edges, rows in the order of the trace."""
-    place = np.empty(len(early), dtype=np.int64)
-    place[np.flatnonzero(early)] = np.arange(len(first))
-    place[np.flatnonzero(~early)] = len(first) + np.arange(len(second))
     edges = np.union1d(first.table.edges, second.table.edges)
-    parts = [
-        batch.table.log_survival_at(batch.row[:, None], np.broadcast_to(edges, (len(batch), len(edges))))
-        for batch in (first, second)
-    ]
-    tails = np.concatenate([batch.table.log_tail[batch.row] for batch in (first, second)])
-    table = CurveTable(edges, np.concatenate(parts), tails)
-    position = np.concatenate([first.position, second.position])
-    cap = np.concatenate([first.cap, second.cap])
-    return SurvivalBatch(table, np.arange(len(early)), position, cap, 0).take(place)
+    log_survival, log_tail = room(len(early), len(edges)), np.empty(len(early))
+    position, cap = (np.empty(len(early), dtype=np.int64) for _ in range(2))
+    for batch, rows in ((first, np.flatnonzero(early)), (second, np.flatnonzero(~early))):
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            own, curve = rows[start : start + _ROWS_AT_ONCE], batch.row[start : start + _ROWS_AT_ONCE]
+            log_survival[own] = batch.table.log_survival_at(
+                curve[:, None], np.broadcast_to(edges, (len(own), len(edges)))
+            )
+        log_tail[rows], position[rows], cap[rows] = batch.table.log_tail[batch.row], batch.position, batch.cap
+    table = CurveTable(edges, log_survival, log_tail)
+    return SurvivalBatch(table, np.arange(len(early)), position, cap, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from endcast.predictors.bundle import Bundle
 from endcast.predictors.onnx_forecaster import OnnxForecaster
 from endcast.survival import CurveTable, SurvivalBatch
 from endcast.training.alignment import written
+from endcast.training.curve_room import CurveRoom
 from endcast.training.replay import events
 from endcast.types import Landmark
 
@@ -29,6 +30,39 @@ class Served:
     batch: SurvivalBatch
 
 
+def served_batches(
+    forecaster: Forecaster,
+    trace: Trace,
+    wanted: BoolArray,
+    *,
+    observed: BoolArray | None = None,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> Iterator[tuple[IntArray, SurvivalBatch]]:
+    """Live through ``trace``: forecast each ``wanted`` (n,) request at its arrival, observe each ``observed`` (n,) end
+    (all by default) when it happened. Rows (k,) of the trace and their forecasts, batch by batch in order of arrival."""
+    waiting: list[tuple[int, Landmark]] = []
+
+    def made() -> Iterator[tuple[IntArray, SurvivalBatch]]:
+        if waiting:
+            rows = np.array([row for row, _ in waiting], dtype=np.int64)
+            yield rows, forecaster.forecast_batch([landmark for _, landmark in waiting], 0)
+            waiting.clear()
+
+    for event in events(trace, seed):
+        if event.completion is not None:
+            if observed is None or observed[event.row]:
+                yield from made()
+                forecaster.observe([event.completion])
+            continue
+        if wanted[event.row]:
+            waiting.append((event.row, Landmark(request=event.request)))
+            if len(waiting) == LARGEST_BATCH:
+                yield from made()
+        advance(1)
+    yield from made()
+
+
 def serve_trace(
     forecaster: Forecaster,
     trace: Trace,
@@ -38,31 +72,18 @@ def serve_trace(
     seed: int = 0,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Served:
-    """Live through ``trace``: forecast each ``wanted`` (n,) request at its arrival, observe each ``observed`` (n,) end
-    (all by default) when it happened."""
-    waiting: list[tuple[int, Landmark]] = []
-    rows: list[int] = []
-    batches: list[SurvivalBatch] = []
+    """All of ``served_batches`` at once."""
+    made = list(served_batches(forecaster, trace, wanted, observed=observed, seed=seed, advance=advance))
+    return Served(np.concatenate([rows for rows, _ in made]), _join([batch for _, batch in made]))
 
-    def flush() -> None:
-        if waiting:
-            batches.append(forecaster.forecast_batch([landmark for _, landmark in waiting], 0))
-            rows.extend(row for row, _ in waiting)
-            waiting.clear()
 
-    for event in events(trace, seed):
-        if event.completion is not None:
-            if observed is None or observed[event.row]:
-                flush()
-                forecaster.observe([event.completion])
-            continue
-        if wanted[event.row]:
-            waiting.append((event.row, Landmark(request=event.request)))
-            if len(waiting) == LARGEST_BATCH:
-                flush()
-        advance(1)
-    flush()
-    return Served(np.array(rows, dtype=np.int64), _join(batches))
+def forecast_rows(forecaster: Forecaster, trace: Trace) -> SurvivalBatch:
+    """(n,), the forecast at admission of every request, row by row, by one that observes what finishes in the log; in
+    bounded memory, however long that is (``endcast.training.curve_room``)."""
+    kept = CurveRoom(len(trace))
+    for rows, batch in served_batches(forecaster, trace, np.ones(len(trace), dtype=bool)):
+        kept.put(rows, batch)
+    return kept.batch()
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,9 +189,8 @@ def _rebased(batch: SurvivalBatch, reach: int) -> SurvivalBatch:
 
 
 def forecast_trace(bundle: Bundle, trace: Trace) -> SurvivalBatch:
-    """(n,), the forecast at admission of every request by one bundle that observes what finishes in the log."""
-    served = serve_trace(OnnxForecaster(bundle), trace, np.ones(len(trace), dtype=bool))
-    return served.batch.take(np.argsort(served.rows, kind="stable"))
+    """``forecast_rows`` of a bundle."""
+    return forecast_rows(OnnxForecaster(bundle), trace)
 
 
 def _join(batches: list[SurvivalBatch]) -> SurvivalBatch:

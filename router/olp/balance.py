@@ -21,24 +21,50 @@ surplus that does is taken: a slot is not left empty while something fits.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from endcast.compiled import njit
 from endcast.router.admission.gate import Gate, fits, take
 from endcast.router.balance_route import choose_worker, discounted_load, discounted_loads
-from endcast.router.levelling import (
-    EXCHANGED,
-    deviation,
-    excess_over_level,
-    exchange,
-    mean_of_oldest,
-    soften_waiting,
-    worker_by_toll,
-    worker_for,
-)
-from endcast.router.olp.release import open_workers, queue_by_surplus
+from endcast.router.deviation import MEAN, SPREAD, deviation, least_deviation, moments
+from endcast.router.levelling import EXCHANGED, excess_over_level, exchange, mean_of_oldest, worker_by_toll, worker_for
+from endcast.router.olp.release import best_usable, highest, open_workers
+from endcast.router.olp.shortlist import COUNT, LOOKED, Shortlist, Waiting, fill_up, look, shortlist_of, take_out
 from endcast.router.policy import BoolArray, ClusterView
 from endcast.survival import Float32Array, FloatArray, IntArray
+
+
+class Worth(NamedTuple):
+    """What requests are worth and cost, turned into deviation: ``surplus`` (rows, n), the ``row`` (G,) of each worker, the
+    ``usable`` (n,) surplus that orders the queue; deviation that a ``unit`` of surplus and a lost ``token`` count; who is the i-th to
+    lose prefixes, or −1, in ``detour`` (n,), and what it loses, ``lost`` (m, G). By row of the shortlist: ``value`` (m,), and
+    ``toll`` (m, G), what each worker costs beyond the best one; (0, G) where workers cannot be told apart."""
+
+    surplus: FloatArray
+    row: IntArray
+    usable: FloatArray
+    unit: float
+    token: float
+    detour: IntArray
+    lost: FloatArray
+    value: FloatArray
+    toll: FloatArray
+
+
+class Workers(NamedTuple):
+    """The fleet as a round fills it: ``excess`` (G, H+1) over the level and its ``discounted`` (G,) sum, ``free`` slots,
+    ``open_``; ``speed``, ``key`` (G,); ``mean`` (H+1,) load of a candidate; the ``gate``."""
+
+    excess: FloatArray
+    discounted: FloatArray
+    free: IntArray
+    open_: BoolArray
+    speed: FloatArray
+    key: FloatArray
+    mean: FloatArray
+    gate: Gate
 
 
 def release_balanced(
@@ -75,148 +101,176 @@ def release_balanced(
 
 
 @njit(cache=True)
-def _tolls(
-    surplus: FloatArray, row: IntArray, worth: float, lost: FloatArray, lost_by: IntArray, unit: float
-) -> FloatArray:
-    """(n, G): what each request costs on each worker beyond where it costs least, deviation of prices and of prefixes
-    together; (0, G) where neither tells workers apart."""
-    if surplus.shape[0] == 1 and lost.shape[0] == 0:
-        return np.zeros((0, row.shape[0]))
-    toll = np.empty((surplus.shape[1], row.shape[0]))
-    for j in range(toll.shape[0]):
-        best = surplus[:, j].max()
-        for g in range(toll.shape[1]):
-            toll[j, g] = worth * (best - surplus[row[g], j])
-    for i in range(lost.shape[0]):
-        toll[lost_by[i]] += unit * lost[i]
-    return toll
+def _price(worth: Worth, short: Shortlist, first: int) -> int:
+    """Value and tolls of the rows from ``first`` on that are new; the next row."""
+    for r in range(first, short.at[LOOKED]):
+        j = short.who[r]
+        best = worth.surplus[:, j].max()
+        worth.value[r] = worth.unit * best
+        for g in range(worth.toll.shape[1] if worth.toll.shape[0] > 0 else 0):
+            worth.toll[r, g] = worth.unit * (best - worth.surplus[worth.row[g], j])
+            if worth.detour[j] >= 0:
+                worth.toll[r, g] += worth.token * worth.lost[worth.detour[j], g]
+    return short.at[LOOKED]  # type: ignore[no-any-return]
+
+
+@njit(cache=True)
+def _toll_of(worth: Worth, r: int) -> FloatArray:
+    """(G,) of a row; (0,) without tolls."""
+    return worth.toll[r] if worth.toll.shape[0] > 0 else worth.value[:0]
 
 
 @njit(cache=True)
 def _best_candidate(
-    candidate: IntArray, window: Float32Array, who: IntArray, best: FloatArray, worth: float, toll: FloatArray,
-    excess: FloatArray, scale: float, weight: FloatArray, gate: Gate, g: int,
-) -> int:  # fmt: skip
-    """Index into ``candidate`` of what leaves the least deviation and ``toll`` less ``worth`` its surplus where that is
-    ``best`` (n,), and fits worker ``g``; ties to the higher surplus; −1 if none fits."""
-    index, least = -1, np.inf
-    for i in range(candidate.shape[0]):
-        j = who[candidate[i]]
-        cost = deviation(excess, window[candidate[i]], scale, weight) - worth * best[j]
-        if toll.shape[0] > 0:
-            cost += toll[j, g]
-        if cost < least and fits(gate, g, j):
-            index, least = i, cost
-    return index
+    short: Shortlist, worth: Worth, excess: FloatArray, scale: float, weight: FloatArray, gate: Gate, g: int
+) -> int:
+    """Row of the candidate that leaves the least deviation and toll less its value, and fits worker ``g``; ties to the higher
+    surplus; −1 if none fits. As in ``levelling.choose_levelling``, only what could be best is looked at closely."""
+    count, likely = short.at[COUNT], -1
+    bound, own = np.empty(count), np.empty(count)
+    total, (mean, spread) = weight.sum(), moments(excess, weight)
+    for i in range(count):
+        r = short.candidate[i]
+        own[i] = (worth.toll[r, g] if worth.toll.shape[0] > 0 else 0.0) - worth.value[r]
+        rest = abs(spread - scale * short.moment[r, SPREAD])
+        bound[i] = least_deviation(mean + scale * short.moment[r, MEAN], rest, total) + own[i]
+        if likely < 0 or bound[i] < bound[likely]:
+            likely = i
+    best, least = -1, np.inf
+    for n in range(-1, count):
+        i = likely if n < 0 else n
+        if i < 0 or n == likely or bound[i] > least:
+            continue
+        r = short.candidate[i]
+        cost = deviation(excess, short.window[r], scale, weight) + own[i]
+        if (cost < least or (cost == least and i < best)) and fits(gate, g, short.who[r]):
+            best, least = i, cost
+    return short.candidate[best] if best >= 0 else -1
 
 
 @njit(cache=True)
-def _next_that_fits(queue: IntArray, gone: BoolArray, upcoming: int, gate: Gate, g: int) -> int:
-    """The first in ``queue`` from ``upcoming`` on that fits worker ``g``; −1 if none does."""
-    for i in range(upcoming, queue.shape[0]):
-        if not gone[queue[i]] and fits(gate, g, queue[i]):
-            return queue[i]  # type: ignore[no-any-return]
-    return -1
-
-
-@njit(cache=True)
-def _best_surplus(surplus: FloatArray) -> FloatArray:
-    """(n,) of each request, on the row where it is highest."""
-    best: FloatArray = surplus[0].copy()
-    for r in range(1, surplus.shape[0]):
-        for j in range(best.shape[0]):
-            best[j] = max(best[j], surplus[r, j])
+def _next_that_fits(usable: FloatArray, gone: BoolArray, gate: Gate, g: int) -> int:
+    """Of what is still there and fits worker ``g``, that with the highest surplus; −1 if nothing does."""
+    best = -1
+    for j in range(usable.shape[0]):
+        if not gone[j] and (best < 0 or usable[j] > usable[best]) and fits(gate, g, j):
+            best = j
     return best
 
 
 @njit(cache=True)
-def _look(
-    j: int, window: Float32Array, who: IntArray, place: IntArray, looked: int, waiting_load: Float32Array,
-    waiting_row: IntArray, prompt: IntArray, share: float,
-) -> int:  # fmt: skip
-    """Row of the j-th oldest request's ``window``, in the next one, ``looked``, if it has none yet."""
-    if place[j] < 0:
-        soften_waiting(window[looked], waiting_load[waiting_row[j]], prompt[j], share)
-        place[j], who[looked] = looked, j
-    return place[j]  # type: ignore[no-any-return]
+def _choose(short: Shortlist, waiting: Waiting, worth: Worth, fleet: Workers, g: int, others: int) -> tuple[int, int]:
+    """Row and worker of the next placement, on ``g`` unless prefixes say otherwise; −1 if nothing fits ``g``.
+
+    The worker's other free slots will get the mean; ``others`` will still wait.
+    """
+    filled, scale = fleet.excess[g] + (fleet.free[g] - 1) / fleet.speed[g] * fleet.mean, 1.0 / fleet.speed[g]
+    r = _best_candidate(short, worth, filled, scale, waiting.weight, fleet.gate, g)
+    if r < 0:
+        j = _next_that_fits(worth.usable, short.gone, fleet.gate, g)
+        if j < 0:
+            return -1, g
+        before = short.at[LOOKED]
+        r = look(short, waiting, j)
+        _price(worth, short, before)
+    j = short.who[r]
+    if worth.detour[j] >= 0 and worth.lost[worth.detour[j], g] > 0.0:
+        g = worker_by_toll(
+            j, short.window[r], fleet.mean, fleet.excess, fleet.free, fleet.open_, fleet.speed, waiting.weight, fleet.gate,
+            g, others, worth.toll[r],
+        )  # fmt: skip
+    return r, g
+
+
+@njit(cache=True)
+def _overdue(short: Shortlist, waiting: Waiting, worth: Worth, fleet: Workers, first: int) -> tuple[int, int]:
+    """Row and worker of the request that is past its bound, if it fits anywhere; else −1."""
+    before = short.at[LOOKED]
+    r = look(short, waiting, first)
+    _price(worth, short, before)
+    g = worker_for(
+        first, short.window[r], fleet.excess, fleet.free, fleet.open_, fleet.speed, fleet.key, waiting.weight, fleet.gate,
+        _toll_of(worth, r),
+    )  # fmt: skip
+    return (r, g) if g >= 0 else (-1, -1)
+
+
+@njit(cache=True)
+def _place(short: Shortlist, fleet: Workers, weight: FloatArray, r: int, g: int) -> None:
+    fleet.excess[g] += short.window[r] / fleet.speed[g]
+    fleet.discounted[g] = discounted_load(fleet.excess[g], weight)
+    fleet.free[g] -= 1
+    take(fleet.gate, g, short.who[r])
+    take_out(short, r)
+
+
+@njit(cache=True)
+def _opening(
+    surplus: FloatArray, row: IntArray, worth_tokens: float, lost: FloatArray, lost_by: IntArray, load: FloatArray,
+    waiting: Waiting, free: IntArray, gate: Gate, accepting: BoolArray, open_: BoolArray, speed: FloatArray,
+    key: FloatArray, candidates: int,
+) -> tuple[Shortlist, Worth, Workers]:  # fmt: skip
+    """The round before anything is placed."""
+    count, weight = waiting.row.shape[0], waiting.weight
+    # Each placement brings one more candidate, and may be of one that is none.
+    most = min(count, candidates + 2 * free.sum())
+    usable = best_usable(surplus, row, free, open_)
+    short = shortlist_of(highest(usable, most), waiting, candidates, most)
+    mean = mean_of_oldest(short.window, short.at[COUNT])
+    token = 2.0 * discounted_load(mean, weight)
+    detour = np.full(count, -1)
+    for i in range(lost.shape[0]):
+        detour[lost_by[i]] = i
+    told_apart = surplus.shape[0] > 1 or lost.shape[0] > 0
+    toll = np.empty((most if told_apart else 0, row.shape[0]))
+    worth = Worth(surplus, row, usable, worth_tokens * token, token, detour, lost, np.empty(most), toll)
+    excess = excess_over_level(load, mean, free, accepting, speed, count)
+    fleet = Workers(excess, discounted_loads(excess, weight), free.copy(), open_, speed, key, mean, gate)
+    return short, worth, fleet
 
 
 @njit(cache=True)
 def _release_balanced(
-    surplus: FloatArray, row: IntArray, worth: float, lost: FloatArray, lost_by: IntArray, load: FloatArray,
-    waiting_load: Float32Array, waiting_row: IntArray, prompt: IntArray, share: float, waiting_overtaken: IntArray,
+    surplus: FloatArray, row: IntArray, worth_tokens: float, lost: FloatArray, lost_by: IntArray, load: FloatArray,
+    waiting_load: Float32Array, waiting_row: IntArray, prompt: IntArray, share: float, overtaken: IntArray,
     free: IntArray, gate: Gate, accepting: BoolArray, open_: BoolArray, speed: FloatArray, key: FloatArray,
     weight: FloatArray, candidates: int, first: int, max_overtakes: int,
 ) -> tuple[IntArray, IntArray]:  # fmt: skip
-    waiting, free, detour = waiting_row.shape[0], free.copy(), np.full(waiting_row.shape[0], -1)
-    # Each placement brings one more candidate, and may be of one that is none.
-    most = min(waiting, candidates + 2 * free.sum())
-    window, who = np.empty((most, weight.shape[0]), dtype=np.float32), np.empty(most, dtype=np.int64)
-    place, looked, gone = np.full(waiting, -1), 0, np.zeros(waiting, dtype=np.bool_)
-    queue, upcoming, placed, older = queue_by_surplus(surplus, row, free, open_), 0, 0, 0
-    candidate, count = np.empty(min(candidates, waiting), dtype=np.int64), 0
+    count, waiting = waiting_row.shape[0], Waiting(waiting_load, waiting_row, prompt, share, weight)
+    short, worth, fleet = _opening(
+        surplus, row, worth_tokens, lost, lost_by, load, waiting, free, gate, accepting, open_, speed, key, candidates
+    )
+    most = len(short.who)
     chosen, worker = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
-    while count < candidate.shape[0]:
-        candidate[count] = _look(queue[count], window, who, place, count, waiting_load, waiting_row, prompt, share)
-        count += 1
-    looked, upcoming, mean = count, count, mean_of_oldest(window, count)
-    unit = 2.0 * discounted_load(mean, weight)
-    toll, best = _tolls(surplus, row, worth * unit, lost, lost_by, unit), _best_surplus(surplus)
-    for i in range(lost.shape[0]):
-        detour[lost_by[i]] = i
-    excess = excess_over_level(load, mean, free, accepting, speed, waiting)
-    discounted = discounted_loads(excess, weight)
-    g = choose_worker(discounted, free, open_, key)
-    while g >= 0 and placed < waiting:
-        while count < candidate.shape[0] and upcoming < waiting:
-            j, upcoming = queue[upcoming], upcoming + 1
-            if not gone[j]:
-                candidate[count] = _look(j, window, who, place, looked, waiting_load, waiting_row, prompt, share)
-                looked, count = max(looked, candidate[count] + 1), count + 1
-        while 0 <= first < waiting and gone[first]:
+    placed, older, priced = 0, 0, _price(worth, short, 0)
+    g = choose_worker(fleet.discounted, fleet.free, open_, key)
+    while g >= 0 and placed < count:
+        fill_up(short, waiting)
+        priced = _price(worth, short, priced)
+        while 0 <= first < count and short.gone[first]:
             first, older = first + 1, older + 1
-        r = -1
-        if 0 <= first < waiting and waiting_overtaken[first] + placed - older >= max_overtakes:
-            due = _look(first, window, who, place, looked, waiting_load, waiting_row, prompt, share)
-            looked = max(looked, due + 1)
-            own = toll[first] if toll.shape[0] > 0 else discounted[:0]
-            to = worker_for(first, window[due], excess, free, open_, speed, key, weight, gate, own)
-            if to >= 0:
-                r, g = due, to
-        if r < 0:  # the worker's other free slots will get the mean
-            among, filled = candidate[:count], excess[g] + (free[g] - 1) / speed[g] * mean
-            index = _best_candidate(
-                among, window, who, best, worth * unit, toll, filled, 1.0 / speed[g], weight, gate, g
-            )
-            j = who[candidate[index]] if index >= 0 else _next_that_fits(queue, gone, upcoming, gate, g)
-            if j >= 0:
-                r = _look(j, window, who, place, looked, waiting_load, waiting_row, prompt, share)
-                looked = max(looked, r + 1)
-                if detour[j] >= 0 and lost[detour[j], g] > 0.0:
-                    others, own = waiting - placed - 1, toll[j]
-                    g = worker_by_toll(j, window[r], mean, excess, free, open_, speed, weight, gate, g, others, own)
+        r, to = -1, g
+        if 0 <= first < count and overtaken[first] + placed - older >= max_overtakes:
+            r, to = _overdue(short, waiting, worth, fleet, first)
+        if r < 0:
+            r, to = _choose(short, waiting, worth, fleet, g, count - placed - 1)
         if r < 0:
             open_[g] = False
         else:
-            gone[who[r]], chosen[placed], worker[placed] = True, r, g
-            excess[g] += window[r] / speed[g]
-            discounted[g], free[g] = discounted_load(excess[g], weight), free[g] - 1
-            take(gate, g, who[r])
-            placed += 1
-            count = _without_gone(candidate, count, gone, who)
-        g = choose_worker(discounted, free, open_, key)
+            _place(short, fleet, weight, r, to)
+            chosen[placed], worker[placed], placed = r, to, placed + 1
+        g = choose_worker(fleet.discounted, fleet.free, open_, key)
     last = min(placed, EXCHANGED)
-    own_tolls = toll[who[:looked]] if toll.shape[0] > 0 else toll
-    exchange(chosen[:last], worker[:last], window, who, excess, speed, weight, gate, own_tolls)
-    return who[chosen[:placed]], worker[:placed].copy()
-
-
-@njit(cache=True)
-def _without_gone(candidate: IntArray, count: int, gone: BoolArray, who: IntArray) -> int:
-    """Close the gap that a placed request has left in the first ``count``; how many there are now."""
-    kept = 0
-    for i in range(count):
-        if not gone[who[candidate[i]]]:
-            candidate[kept] = candidate[i]
-            kept += 1
-    return kept
+    exchange(
+        chosen[:last],
+        worker[:last],
+        short.window,
+        short.moment,
+        short.who,
+        fleet.excess,
+        speed,
+        weight,
+        gate,
+        worth.toll,
+    )
+    return short.who[chosen[:placed]], worker[:placed].copy()

@@ -114,8 +114,8 @@ def _best_worker(
 
 
 @njit(cache=True)
-def queue_by_surplus(surplus: FloatArray, row: IntArray, free: IntArray, open_: BoolArray) -> IntArray:
-    """(n,), positions by surplus on the best row that has a free slot, highest first; the older of equals first."""
+def best_usable(surplus: FloatArray, row: IntArray, free: IntArray, open_: BoolArray) -> FloatArray:
+    """(n,): surplus on the best row that has a free slot; −∞ where none has."""
     usable = np.zeros(surplus.shape[0], dtype=np.bool_)
     for g in range(row.shape[0]):
         usable[row[g]] |= open_[g] and free[g] > 0
@@ -124,7 +124,23 @@ def queue_by_surplus(surplus: FloatArray, row: IntArray, free: IntArray, open_: 
         if usable[r]:
             for j in range(best.shape[0]):
                 best[j] = max(best[j], surplus[r, j])
-    return np.argsort(-best, kind="mergesort")
+    return best
+
+
+@njit(cache=True)
+def highest(best: FloatArray, most: int) -> IntArray:
+    """Positions of the ``most`` highest, or of all, highest first; the older of equals first."""
+    count = best.shape[0]
+    if most >= count:
+        return np.argsort(-best, kind="mergesort")
+    least, chosen, kept = np.partition(best, count - most)[count - most], np.empty(most, dtype=np.int64), 0
+    equals = most - np.sum(best > least)
+    for j in range(count):
+        equal = best[j] == least
+        if best[j] > least or (equal and equals > 0):
+            chosen[kept], kept = j, kept + 1
+            equals -= equal
+    return chosen[np.argsort(-best[chosen], kind="mergesort")]
 
 
 @njit(cache=True)
@@ -136,7 +152,7 @@ def _release(
     waiting, free = waiting_row.shape[0], free.copy()
     discounted, gone = discounted_loads(load, weight), np.zeros(waiting, dtype=np.bool_)
     position, worker = np.empty(waiting, dtype=np.int64), np.empty(waiting, dtype=np.int64)
-    queue, upcoming, placed, older = queue_by_surplus(surplus, row, free, open_), 0, 0, 0
+    queue, upcoming, placed, older = highest(best_usable(surplus, row, free, open_), waiting), 0, 0, 0
     while upcoming < waiting and choose_worker(discounted, free, open_, key) >= 0:
         j, g = -1, -1
         while 0 <= first < waiting and gone[first]:

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from endcast.router.admission.gate import CAPACITY, CLAIMED, HELD, LIMIT, OPEN, USED, Gate
 from endcast.router.balance_route import discounts
 from endcast.router.cluster import UNLIMITED
+from endcast.router.deviation import MEAN, OVERLOAD, SPREAD, deviation, least_deviation, moments, moments_of
 from endcast.router.engine import RunRecord, play
 from endcast.router.entries import FIELDS, PROMPT, read_only
 from endcast.router.forecasts import ForecastSource, NoForecast, Oracle
 from endcast.router.levelling import (
-    OVERLOAD,
     TOWARDS_HEAVIEST,
-    deviation,
     excess_over_level,
     exchange,
     levelling,
@@ -41,6 +40,32 @@ def test_deviation_by_hand() -> None:
     """Two steps, γ = 1/2: −3 + 1 = −2 costs 4; −1 + 2 = 1 lies above the level and costs A·1, half of it."""
     added = np.array([1.0, 2.0], dtype=np.float32)
     assert deviation(np.array([-3.0, -1.0]), added, 1.0, discounts(1, 0.5)) == 4.0 + 0.5 * OVERLOAD
+
+
+def test_moments_by_hand() -> None:
+    """Weights 2 and 1: 1 and 7 have the mean 3, and deviate from it by 2, twice, and 4."""
+    mean, spread = moments(np.array([1.0, 7.0]), np.array([2.0, 1.0]))
+    assert (mean, spread) == (3.0, pytest.approx(np.sqrt(8.0)))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0, 10**9))
+def test_no_deviation_is_below_its_bound(seed: int) -> None:
+    """And where windows are flat the bound is what it costs."""
+    rng = np.random.default_rng(seed)
+    steps = int(rng.integers(1, 30))
+    weight, scale, flat = discounts(steps - 1, 0.9), rng.uniform(0.2, 2.0), rng.random() < 0.2
+    excess, added = rng.normal(rng.normal(0.0, 900.0), 300.0, steps), rng.uniform(0.0, 1500.0, steps).astype(np.float32)
+    if flat:
+        excess[:], added[:] = excess[0], added[0]
+    own, its = moments(excess, weight), moments_of(added[None, :], 1, weight)[0]
+    spread = abs(own[SPREAD] - scale * its[SPREAD])
+    bound, cost = (
+        least_deviation(own[MEAN] + scale * its[MEAN], spread, weight.sum()),
+        deviation(excess, added, scale, weight),
+    )
+    assert bound <= cost
+    assert not flat or bound == pytest.approx(cost, rel=1e-6)
 
 
 def test_the_level_of_four_workers() -> None:
@@ -169,8 +194,8 @@ def test_an_exchange_by_hand() -> None:
     """The large one lifts the worker that lacks more."""
     position, worker = np.array([0, 1]), np.array([0, 1])
     waiting, excess = np.array([[90.0], [10.0]], dtype=np.float32), np.array([[60.0], [-80.0]])
-    who, none = np.arange(2), np.zeros((0, 2))
-    assert exchange(position, worker, waiting, who, excess, np.ones(2), np.ones(1), OPEN, none) == 1
+    who, none, moment = np.arange(2), np.zeros((0, 2)), moments_of(waiting, 2, np.ones(1))
+    assert exchange(position, worker, waiting, moment, who, excess, np.ones(2), np.ones(1), OPEN, none) == 1
     assert position.tolist() == [1, 0]
     assert excess[:, 0].tolist() == [-20.0, 0.0]
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from endcast.router.admission.gate import OPEN
 from endcast.router.balance_route import discounts
 from endcast.router.cluster import UNLIMITED
+from endcast.router.deviation import OVERLOAD
 from endcast.router.engine import play
 from endcast.router.figures import overtakings
 from endcast.router.forecasts import Oracle
-from endcast.router.levelling import OVERLOAD, TOWARDS_HEAVIEST
+from endcast.router.levelling import TOWARDS_HEAVIEST
 from endcast.router.olp.balance import _release_balanced
 from endcast.router.olp.settings import OlpSettings
 from endcast.router.policies import POLICIES
