@@ -169,8 +169,10 @@ def inside(forecaster: OnnxForecaster, calls: Mapping[bytes, Call], seconds: flo
     """The parts of a forecast."""
     requests = {body: [landmark.request for landmark in call.landmarks] for body, call in calls.items()}
     features = {body: forecaster._pipeline.features(of) for body, of in requests.items()}
-    rows = {body: {id(request): row for row, request in enumerate(of)} for body, of in requests.items()}
-    first = {body: forecaster._first(call.landmarks, rows[body]) for body, call in calls.items()}
+    first = {
+        body: forecaster._first(call.landmarks, range(len(call.landmarks)), len(call.landmarks))
+        for body, call in calls.items()
+    }
     return {
         "features": cost_ms(lambda body: forecaster._pipeline.features(requests[body]), list(calls), seconds),
         "model": cost_ms(lambda body: forecaster._graph.hazards(features[body], first[body]), list(calls), seconds),

@@ -157,28 +157,40 @@ class OnnxForecaster:
 
     def _admissions(self, items: Sequence[_Item]) -> _Admitted:
         """Admissions of these items: landmarks of one request share one."""
-        requests = {id(item.request): item.request for item in items if isinstance(item, Landmark)}
-        row_of = {key: row for row, key in enumerate(requests)}
-        streams = [item.admission for item in items if isinstance(item, OnnxStream)]
-        stream_rows = iter(range(len(requests), len(requests) + len(streams)))
-        rows = [row_of[id(item.request)] if isinstance(item, Landmark) else next(stream_rows) for item in items]
+        row_of: dict[int, int] = {}
+        requests: list[Request] = []
+        streams: list[AtAdmission] = []
+        rows: list[int] = []
+        for item in items:
+            if isinstance(item, Landmark):
+                row = row_of.setdefault(id(item.request), len(requests))
+                if row == len(requests):
+                    requests.append(item.request)
+            else:
+                row = -1 - len(streams)  # those of streams come after all others
+                streams.append(item.admission)
+            rows.append(row)
+        if streams:
+            rows = [row if row >= 0 else len(requests) - 1 - row for row in rows]
         tables = [stream.curve for stream in streams]
         hazards = [stream.hazards[:, None] for stream in streams]
         if requests:
-            curve, own = self._admit(list(requests.values()), self._first(items, row_of))
+            curve, own = self._admit(requests, self._first(items, rows, len(requests)))
             tables.insert(0, curve)
             hazards.insert(0, own)
         return _Admitted(joined(tables), hazards[0] if len(hazards) == 1 else np.concatenate(hazards, axis=1), rows)
 
-    def _first(self, items: Sequence[_Item], row_of: Mapping[int, int]) -> IntArray | None:
-        """(n,), the interval in which each request's least landmark lies: its hazards are asked for from there on. All of
-        them, where an output model wants whole curves."""
+    def _first(self, items: Sequence[_Item], rows: Sequence[int], count: int) -> IntArray | None:
+        """(count,), the interval in which each request's least landmark lies: its hazards are asked for from there on. All
+        of them, where an output model wants whole curves. ``rows`` (n,): which request each item is of; streams' lie
+        beyond."""
         if self._output is not None:
             return None
-        least = np.full(len(row_of), NO_CAP)
-        rows = [row_of[id(item.request)] for item in items if isinstance(item, Landmark)]
-        np.minimum.at(least, rows, [item.generated_tokens for item in items if isinstance(item, Landmark)])
-        return self._bundle.admission.grid.interval_of(least)
+        least = [NO_CAP] * count
+        for item, row in zip(items, rows, strict=True):
+            if row < count:
+                least[row] = min(least[row], item.generated_tokens)
+        return self._bundle.admission.grid.interval_of(np.array(least))
 
     def _readers(self, output: OutputModel, items: Sequence[_Item]) -> dict[int, OutputReader]:
         """Who has read the text so far, by item; those that have none are left out."""
