@@ -188,7 +188,8 @@ def _least_exchanged(own: FloatArray, takes: FloatArray, gives: FloatArray, scal
     """The least that it could cost, by moments (2,) alone."""
     off, between = scale * (takes[SPREAD] + gives[SPREAD]), scale * abs(takes[SPREAD] - gives[SPREAD])
     spread = max(own[SPREAD] - off, between - own[SPREAD], 0.0)
-    return least_deviation(own[MEAN] + scale * (takes[MEAN] - gives[MEAN]), spread, total)  # type: ignore[no-any-return]
+    least: float = least_deviation(own[MEAN] + scale * (takes[MEAN] - gives[MEAN]), spread, total)
+    return least
 
 
 @njit(cache=True)

@@ -111,7 +111,8 @@ def _price(worth: Worth, short: Shortlist, first: int) -> int:
             worth.toll[r, g] = worth.unit * (best - worth.surplus[worth.row[g], j])
             if worth.detour[j] >= 0:
                 worth.toll[r, g] += worth.token * worth.lost[worth.detour[j], g]
-    return short.at[LOOKED]  # type: ignore[no-any-return]
+    looked: int = short.at[LOOKED]
+    return looked
 
 
 @njit(cache=True)

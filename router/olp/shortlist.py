@@ -71,7 +71,8 @@ def look(short: Shortlist, waiting: Waiting, j: int) -> int:
         soften_waiting(short.window[r], waiting.load[waiting.row[j]], waiting.prompt[j], waiting.share)
         short.moment[r, MEAN], short.moment[r, SPREAD] = moments(short.window[r], waiting.weight)
         short.place[j], short.who[r], short.at[LOOKED] = r, j, r + 1
-    return short.place[j]  # type: ignore[no-any-return]
+    place: int = short.place[j]
+    return place
 
 
 @njit(cache=True)

@@ -60,7 +60,8 @@ def _write_chance(text: Bytes, at: int, value: float) -> int:
     rest = scaled % _THREE_GROUPS
     at = _four(text, at + 2, rest // _TWO_GROUPS)
     at = _four(text, at, (rest // _GROUP) % _GROUP)
-    return _without_zeros(text, _four(text, at, rest % _GROUP))  # type: ignore[no-any-return]
+    end: int = _without_zeros(text, _four(text, at, rest % _GROUP))
+    return end
 
 
 @njit(cache=True, nogil=True)
@@ -76,7 +77,8 @@ def _write_tokens(text: Bytes, at: int, value: float) -> int:
         whole //= _TEN
     text[at + digits] = _POINT
     at = _four(text, at + digits + 1, rest // _GROUP)
-    return _without_zeros(text, _four(text, at, rest % _GROUP))  # type: ignore[no-any-return]
+    end: int = _without_zeros(text, _four(text, at, rest % _GROUP))
+    return end
 
 
 @njit(cache=True, nogil=True)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -121,8 +122,8 @@ def test_forecasts_made_apart_are_answered_in_order() -> None:
     """Some of one batch, in another order than its rows, between some of another; ids that JSON has to escape."""
     first, second = standing(0.1, [0, 3, 9]), standing(0.3, [2, 7])
     mixed, ids = [first[2], second[0], first[0], second[1]], ['"\\', None, "é \n", "\U0001f600"]
-    asked = {"horizons": [4, 50], "quantiles": [], "curve": True}
-    text = forecasts_json(mixed, ids, **asked)  # type: ignore[arg-type]
+    asked: dict[str, Any] = {"horizons": [4, 50], "quantiles": [], "curve": True}
+    text = forecasts_json(mixed, ids, **asked)
     found = json.loads(b"[%b]" % text)
     assert [one["request_id"] for one in found] == ids
     assert [one["forecast_id"] for one in found] == [forecast.forecast_id for forecast in mixed]
@@ -130,7 +131,7 @@ def test_forecasts_made_apart_are_answered_in_order() -> None:
     for one, forecast in zip(found, mixed, strict=True):
         assert one["p_end"] == {"4": pytest.approx(forecast.p_end(4)), "50": 1.0} and one["quantiles"] == {}
         assert one["expected_output_tokens"] == pytest.approx(forecast.expected_output_tokens)
-    assert forecasts_json([], [], **asked) == b""  # type: ignore[arg-type]
+    assert forecasts_json([], [], **asked) == b""
 
 
 def test_more_tokens_than_anybody_generates_are_the_bundles_fault() -> None:
