@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from endcast.compiled import njit
 from endcast.curves import FLAT
+from endcast.serving.quantile_kernel import interval_that_falls_to
 from endcast.survival import FloatArray, IntArray
 
 Int32Array = npt.NDArray[np.int32]
@@ -62,19 +63,6 @@ def _remaining(
 
 
 @njit(cache=True, nogil=True)
-def _interval_that_falls_to(target: float, log_survival: FloatArray) -> int:
-    """The interval in which log survival, falling over the edges (K+1,), comes down to ``target``; K, if beyond them."""
-    low, high = 0, log_survival.shape[0]  # how many edges are reached with a greater chance
-    while low < high:
-        middle = (low + high) // 2
-        if log_survival[middle] > target:
-            low = middle + 1
-        else:
-            high = middle
-    return max(low - 1, 0)
-
-
-@njit(cache=True, nogil=True)
 def figures(
     out: FloatArray, curve: FloatArray,
     edges: IntArray, log_survival: FloatArray, log_tail: FloatArray, widths: FloatArray,
@@ -119,7 +107,7 @@ def figures(
         least = 0.0
         for j in range(quantiles.shape[0]):
             target = here + np.log1p(-quantiles[j])
-            k = _interval_that_falls_to(target, log)
+            k = interval_that_falls_to(target, log)
             steps = np.ceil((target - log[k]) / _slope(k, log, widths, tail) - 1e-9)
             further = min(max(edges[k] + steps - at, min(1.0, np.float64(most))), np.float64(most))
             least = max(least, further)

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from endcast.compiled import njit
 from endcast.curves import Float32Array, FloatArray, IntArray
+from endcast.serving.quantile_kernel import interval_that_falls_to
 
 
 @njit(cache=True, nogil=True)
@@ -40,7 +41,7 @@ def figures(
 ) -> None:
     """Fill ``out`` (n, H + 2·Q): P(R ≤ h) for each of ``horizons`` (H,), the ``quantiles`` (Q,) of R, and P(R ≤ r) for each
     of those; curves, rows, positions and caps as in a ``SurvivalBatch``."""
-    last, ends, said = edges.shape[0] - 1, horizons.shape[0], horizons.shape[0] + quantiles.shape[0]
+    ends, said = horizons.shape[0], horizons.shape[0] + quantiles.shape[0]
     for i in range(row.shape[0]):
         log, tail, at, most = log_survival[row[i]], log_tail[row[i]], position[i], cap[i]
         here = _log_at(at, log, edges, tail, interval_of)
@@ -50,14 +51,7 @@ def figures(
                 out[i, j] = 1.0 - np.exp(_log_at(at + horizons[j], log, edges, tail, interval_of) - here)
         for j in range(quantiles.shape[0]):
             target = here + np.log1p(-quantiles[j])
-            low, high = 0, last + 1  # how many edges are reached with a greater chance
-            while low < high:
-                middle = (low + high) // 2
-                if log[middle] > target:
-                    low = middle + 1
-                else:
-                    high = middle
-            k = max(low - 1, 0)
+            k = interval_that_falls_to(target, log)
             steps = np.ceil((target - log[k]) / _slope(k, log, edges, tail) - 1e-9)
             further = min(max(edges[k] + steps - at, min(1.0, np.float64(most))), np.float64(most))
             out[i, ends + j] = further
