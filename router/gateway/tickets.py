@@ -15,7 +15,7 @@ NOWHERE = -1
 
 
 class Phase(Enum):
-    """Where a request stands; it only moves forward, except back to ``WAITING`` for another attempt."""
+    """Where a request stands; it only moves forward, except back to ``ARRIVING`` for another attempt, or to go on elsewhere."""
 
     ARRIVING = "arriving"  #: its forecast is being made
     WAITING = "waiting"  #: in the pool, or in a worker's queue
@@ -45,6 +45,7 @@ class Ticket:
 
     __slots__ = (
         "arrived_s",
+        "carried",
         "companions",
         "expected",
         "forecast",
@@ -73,9 +74,15 @@ class Ticket:
         self.slots: list[int] = []  #: one for each answer, or ``NOWHERE``
         self.prompt = intake.prompt_tokens  #: as well as it is known
         self.generated = [0] * intake.width  #: tokens of each answer
+        self.carried = 0  #: of these, tokens that an engine generated before it gave the request back: prompt by now
         self.forecast: SurvivalBatch | None = None  #: at admission; kept for requests of several answers
         self.expected: float | None = None  #: output tokens expected at admission
         self.reason = ""  #: which policy placed it, and why that one
         self.arrived_s = 0.0  #: when it began to wait for a place
         self.placed_s = 0.0
         self.owner: Any = None  #: for whoever opened it
+
+    @property
+    def to_prefill(self) -> int:
+        """KV tokens that a worker must have before it generates the next one."""
+        return self.prompt + self.carried

@@ -100,7 +100,8 @@ class Bench:
 
     def prior(self, tickets: Sequence[Ticket]) -> SurvivalBatch:
         """What is known of requests that nobody forecasts."""
-        batch = self._prior.forecast_batch([Landmark(request=request_of(t)) for t in tickets], self._horizon)
+        at = [Landmark(request=request_of(ticket), generated_tokens=ticket.carried) for ticket in tickets]
+        batch = self._prior.forecast_batch(at, self._horizon)
         return blend(batch, batch, 0.0)
 
     def work(self, job: Job) -> Outcome:
@@ -134,6 +135,9 @@ class Bench:
             for ticket in job.opened:
                 if ticket.key not in self._streams:
                     self._streams[ticket.key] = self._forecaster.open(request_of(ticket))
+                stream = self._streams[ticket.key]
+                if ticket.carried > stream.generated_tokens:  # it goes on; forecasters that read outputs knew
+                    stream.append("", ticket.carried)
             outcome.admitted = self._admit(job.opened)
         if due:
             tickets = list(due.values())
@@ -144,10 +148,11 @@ class Bench:
 
     def _admit(self, tickets: list[Ticket]) -> Admitted:
         streams = [self._streams[ticket.key] for ticket in tickets]
-        batch = self._blended(streams, np.zeros(len(streams), dtype=np.int64))
+        made_at = np.array([stream.generated_tokens for stream in streams], dtype=np.int64)
+        batch = self._blended(streams, made_at)
         if self._tells_expected:
             for ticket, expected in zip(tickets, batch.expected_remaining.tolist(), strict=True):
-                ticket.expected = expected
+                ticket.expected = ticket.expected if ticket.carried else expected
         return tickets, batch
 
     def _blended(self, streams: list[ForecastStream], generated: IntArray) -> SurvivalBatch:

@@ -17,7 +17,7 @@ from endcast.router.cluster import ClusterState, Started
 from endcast.router.gateway.config import Pool, Worker, workers_of
 from endcast.router.gateway.forecasts.desk import Desk
 from endcast.router.gateway.routing.beats import Beats
-from endcast.router.gateway.routing.entering import enter
+from endcast.router.gateway.routing.entering import enter, enter_all
 from endcast.router.gateway.routing.step import Step
 from endcast.router.gateway.routing.wide import Holds
 from endcast.router.gateway.tickets import ARRIVING, GONE, NOWHERE, RUNNING, WAITING, Intake, Phase, Ticket
@@ -89,7 +89,7 @@ class RoutingCore:
             return
         ticket.prompt = tokens
         if ticket.slots[0] != NOWHERE:
-            self._step.prompt(ticket.slots[0], tokens)
+            self._step.prompt(ticket.slots[0], ticket.to_prefill)
 
     def on_tokens(self, ticket: Ticket, generated: int, now_s: float, answer: int = 0, events: int = 1) -> bool:
         """``answer`` of the request has ``generated`` tokens by now, all told; whether that opens a new decode step.
@@ -141,16 +141,18 @@ class RoutingCore:
         ticket.phase = GONE
         self.tickets.discard(ticket)
         if self.desk is not None:
-            tokens = ticket.generated[0] if output_tokens is None else output_tokens
-            self.desk.close(ticket, end, tokens, finished_s)
+            self.desk.close(ticket, end, ticket.generated[0] if output_tokens is None else output_tokens, finished_s)
 
-    def again(self, ticket: Ticket) -> None:
-        """The worker failed before it answered anything: the request waits again, behind those that wait."""
+    def again(self, ticket: Ticket, *, goes_on: bool = False) -> None:
+        """The worker failed before it answered: the request waits again, behind those that wait. ``goes_on``: it gave back
+        one of a single answer, whose tokens so far are prompt from now on; that one is next."""
         if ticket.phase is not RUNNING:
             return
         self._take_back(ticket)
         ticket.phase, ticket.worker = ARRIVING, NOWHERE
-        ticket.generated, ticket.overtaken = [0] * ticket.intake.width, 0
+        ticket.carried = ticket.generated[0] if goes_on else ticket.carried
+        ticket.generated = [ticket.carried] + [0] * (ticket.intake.width - 1)
+        ticket.overtaken = self.settings.max_overtakes if ticket.carried else 0
         self._expect(ticket)
 
     def accept(self, worker: int, accepting: bool) -> None:
@@ -238,8 +240,7 @@ class RoutingCore:
             if ticket.intake.width > 1:
                 self._holds.wide += 1
                 ticket.forecast = None if forecasts is None else forecasts.take(np.array([i]))
-        numbers, prompts = [ticket.number for ticket in tickets], [ticket.prompt for ticket in tickets]
-        enter(self.cluster, numbers, prompts, tickets, np.full(len(tickets), now_s), forecasts)
+        enter_all(self.cluster, tickets, np.full(len(tickets), now_s), forecasts)
 
     def _take_news(self, tickets: list[Ticket], made_at: IntArray, forecasts: SurvivalBatch) -> None:
         """New forecasts, made when each had generated ``made_at`` (n,) tokens; some have gone on since."""
@@ -248,7 +249,7 @@ class RoutingCore:
         if not kept:
             return
         slots = np.array([tickets[i].slots[0] for i in kept])
-        since = np.maximum(self.cluster.slots.generated[slots] - made_at[kept], 0)
+        since = np.maximum(np.array([tickets[i].generated[0] for i in kept]) - made_at[kept], 0)
         self.cluster.news(slots, forecasts.take(np.array(kept)).advance(since))
 
     def _expect(self, ticket: Ticket) -> None:
@@ -335,14 +336,13 @@ class RoutingCore:
             return []
         forecasts = None if ticket.forecast is None else ticket.forecast.take(np.zeros(more, dtype=np.int64))
         ticket.companions = range(self._keys + 1, self._keys + 1 + more)
-        numbers = list(ticket.companions)
         self._keys += more
         first = len(cluster.pool)
-        enter(cluster, numbers, [0] * more, [ticket] * more, np.full(more, now_s), forecasts)
-        self._entries |= {number: (ticket, answer) for answer, number in enumerate(numbers, start=1)}
+        enter(cluster, ticket.companions, [0] * more, [ticket] * more, np.full(more, now_s), forecasts)
+        self._entries |= {number: (ticket, answer) for answer, number in enumerate(ticket.companions, start=1)}
         with self._holds.opened(worker):
-            decisions = Decisions(np.arange(first, first + more), np.full(more, worker))
-            others = self._apply(decisions, ticket.reason, now_s)
+            own = Decisions(np.arange(first, first + more), np.full(more, worker))
+            others = self._apply(own, ticket.reason, now_s)
         left = np.arange(first, len(cluster.pool))
         for number in cluster.withdrawn(left).tolist() if len(left) else ():
             del self._entries[number]

@@ -73,9 +73,9 @@ class Dispatcher:
         finally:
             del self._futures[ticket]
 
-    def again(self, ticket: Ticket) -> None:
-        """Its worker failed before it answered: ``place`` it anew."""
-        self.core.again(ticket)
+    def again(self, ticket: Ticket, *, goes_on: bool = False) -> None:
+        """Its worker failed before it answered, or gave it back so that it ``goes_on``: ``place`` it anew."""
+        self.core.again(ticket, goes_on=goes_on)
         self._freed()
 
     def leave(self, ticket: Ticket, end: EndReason, output_tokens: int) -> None:
@@ -148,7 +148,7 @@ class Dispatcher:
         for ticket in core.decide(self._loop.time()):
             if ticket.phase is Phase.RUNNING:
                 slots, tokens = self.placed[ticket.worker]
-                self.placed[ticket.worker] = slots + ticket.intake.width, tokens + ticket.prompt
+                self.placed[ticket.worker] = slots + ticket.intake.width, tokens + ticket.to_prefill
             future, _ = self._futures.get(ticket, (None, 0.0))
             if future is None or future.done():
                 continue

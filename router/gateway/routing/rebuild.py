@@ -17,7 +17,7 @@ from endcast.router.entries import NOTHING, PROMPT, REQUEST, ROW
 from endcast.router.gateway.config import Pool, Worker
 from endcast.router.gateway.forecasts.desk import Desk, Threaded
 from endcast.router.gateway.routing.core import RoutingCore
-from endcast.router.gateway.routing.entering import enter
+from endcast.router.gateway.routing.entering import enter_all
 from endcast.router.gateway.tickets import NOWHERE, Phase, Ticket
 from endcast.router.pool import OVERTAKEN
 from endcast.survival import IntArray, SurvivalBatch
@@ -128,6 +128,5 @@ def _move_waiting(tickets: list[Ticket], core: RoutingCore, held: tuple[list[int
         numbers, forecasts = held or ([], None)
         if forecasts is None or numbers != [ticket.number for ticket in tickets]:  # the books had none for some
             forecasts = core.desk.prior(tickets)
-    numbers, prompts = [ticket.number for ticket in tickets], [ticket.prompt for ticket in tickets]
     arrived = np.array([ticket.arrived_s for ticket in tickets])
-    enter(core.cluster, numbers, prompts, tickets, np.maximum.accumulate(arrived), forecasts)
+    enter_all(core.cluster, tickets, np.maximum.accumulate(arrived), forecasts)
