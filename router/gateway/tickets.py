@@ -20,12 +20,13 @@ class Phase(Enum):
     ARRIVING = "arriving"  #: its forecast is being made
     WAITING = "waiting"  #: in the pool, or in a worker's queue
     RUNNING = "running"  #: placed on a worker
+    AWAY = "away"  #: its engine gave it back before its end; its prompt is being computed anew
     REFUSED = "refused"  #: the policy will not serve it; ``on_end`` is due all the same
     GONE = "gone"  #: ended, however
 
 
 #: The same by name, for what is done with every token: Python 3.11 is slow to find members in their class.
-ARRIVING, WAITING, RUNNING, GONE = Phase.ARRIVING, Phase.WAITING, Phase.RUNNING, Phase.GONE
+ARRIVING, WAITING, RUNNING, AWAY, GONE = Phase.ARRIVING, Phase.WAITING, Phase.RUNNING, Phase.AWAY, Phase.GONE
 
 
 class Intake(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -74,7 +75,7 @@ class Ticket:
         self.slots: list[int] = []  #: one for each answer, or ``NOWHERE``
         self.prompt = intake.prompt_tokens  #: as well as it is known
         self.generated = [0] * intake.width  #: tokens of each answer
-        self.carried = 0  #: of these, tokens that an engine generated before it gave the request back: prompt by now
+        self.carried = 0  #: of these, tokens generated before an engine gave it back: prompt by now
         self.forecast: SurvivalBatch | None = None  #: at admission; kept for requests of several answers
         self.expected: float | None = None  #: output tokens expected at admission
         self.reason = ""  #: which policy placed it, and why that one

@@ -20,7 +20,7 @@ from endcast.router.gateway.routing.beats import Beats
 from endcast.router.gateway.routing.entering import enter, enter_all
 from endcast.router.gateway.routing.step import Step
 from endcast.router.gateway.routing.wide import Holds
-from endcast.router.gateway.tickets import ARRIVING, GONE, NOWHERE, RUNNING, WAITING, Intake, Phase, Ticket
+from endcast.router.gateway.tickets import ARRIVING, AWAY, GONE, NOWHERE, RUNNING, WAITING, Intake, Phase, Ticket
 from endcast.router.policies import POLICIES
 from endcast.router.policy import ClusterView, Decisions, Policy
 from endcast.survival import IntArray, SurvivalBatch
@@ -131,10 +131,8 @@ class RoutingCore:
         output_tokens: int | None = None,
         finished_s: float | None = None,
     ) -> None:
-        """The request is over, however; all that it held is free. The second call does nothing.
-
-        ``output_tokens`` of its first answer, where its stream did not tell; ``finished_s`` on the clock of requests.
-        """
+        """The request is over, however, and all that it held is free; a second call does nothing. ``output_tokens`` of its
+        first answer, where its stream did not tell; ``finished_s`` on the clock of requests."""
         if ticket.phase is GONE:
             return
         self._take_back(ticket)
@@ -143,14 +141,19 @@ class RoutingCore:
         if self.desk is not None:
             self.desk.close(ticket, end, ticket.generated[0] if output_tokens is None else output_tokens, finished_s)
 
-    def again(self, ticket: Ticket, *, goes_on: bool = False) -> None:
-        """The worker failed before it answered: the request waits again, behind those that wait. ``goes_on``: it gave back
-        one of a single answer, whose tokens so far are prompt from now on; that one is next."""
-        if ticket.phase is not RUNNING:
+    def give_back(self, ticket: Ticket, generated: int) -> None:
+        """The engine gave it back (one answer) before its end: it holds nothing until ``again``, then also these tokens' KV."""
+        if ticket.phase is RUNNING:
+            self._take_back(ticket)
+            ticket.phase, ticket.worker, ticket.generated = AWAY, NOWHERE, [generated]
+            ticket.carried = generated
+
+    def again(self, ticket: Ticket) -> None:
+        """The worker failed before it answered: the request waits again, last; or it gave it back: then it is next."""
+        if ticket.phase is not RUNNING and ticket.phase is not AWAY:
             return
         self._take_back(ticket)
         ticket.phase, ticket.worker = ARRIVING, NOWHERE
-        ticket.carried = ticket.generated[0] if goes_on else ticket.carried
         ticket.generated = [ticket.carried] + [0] * (ticket.intake.width - 1)
         ticket.overtaken = self.settings.max_overtakes if ticket.carried else 0
         self._expect(ticket)
@@ -187,7 +190,9 @@ class RoutingCore:
             return placed + self._carry_out(self.fallback, "br_0: policy failed", view, now_s)
 
     def _carry_out(self, policy: Policy, name: str, view: ClusterView, now_s: float) -> list[Ticket]:
-        decisions = self._fitting(policy.decide(view, self._rng))
+        decisions = policy.decide(view, self._rng)
+        if self._holds.any_wide and not self.policy.immediate_dispatch:
+            decisions = self._holds.fitting(decisions, lambda number: self._entries[number][0])
         if self.witness is not None:
             self.witness(view, decisions, policy, name)
         return self._apply(decisions, name, now_s)
@@ -203,12 +208,6 @@ class RoutingCore:
         return self.cluster.slots.active.copy()
 
     # ---- books
-
-    def _fitting(self, decisions: Decisions) -> Decisions:
-        """The decisions without those of wide requests that must wait for more free slots."""
-        if not self._holds.any_wide or self.policy.immediate_dispatch:
-            return decisions
-        return self._holds.fitting(decisions, lambda number: self._entries[number][0])
 
     def _any_free(self) -> bool:
         slots = self.cluster.slots
@@ -268,7 +267,7 @@ class RoutingCore:
                 self._leave(slot)
             ticket.slots, ticket.companions = [], range(0)
             return
-        self.waiting -= 1
+        self.waiting -= ticket.phase is not AWAY
         if ticket.phase is not WAITING:
             return
         self._holds.forget(ticket)

@@ -73,9 +73,14 @@ class Dispatcher:
         finally:
             del self._futures[ticket]
 
-    def again(self, ticket: Ticket, *, goes_on: bool = False) -> None:
-        """Its worker failed before it answered, or gave it back so that it ``goes_on``: ``place`` it anew."""
-        self.core.again(ticket, goes_on=goes_on)
+    def give_back(self, ticket: Ticket, generated: int) -> None:
+        """Its engine gave it back after so many tokens: nothing is held for it until it is tried ``again``."""
+        self.core.give_back(ticket, generated)
+        self._freed()
+
+    def again(self, ticket: Ticket) -> None:
+        """Its worker failed before it answered, or gave it back: ``place`` it anew."""
+        self.core.again(ticket)
         self._freed()
 
     def leave(self, ticket: Ticket, end: EndReason, output_tokens: int) -> None:
