@@ -25,6 +25,8 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Tokens = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1_000_000)]
 Text = Annotated[str, Meta(min_length=1)]
+#: How often a request goes on elsewhere at most, where engines give requests back: decode workers that others prefill for.
+_CONTINUATIONS = 4
 #: What is best in docs/olp.md with forecasts, and in docs/routing.md without.
 _WITH_FORECASTS, _WITHOUT = "olp_br_h", "br_0"
 _HINT = "docs/deploying.md lists the keys of the file"
@@ -122,6 +124,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     context_limit: Tokens | None = None
     engine_key: Text | None = None  #: bearer key that engines want; clients' own is passed on unless given
     usage_options: bool = True  #: whether engines know ``stream_options``; without, events are counted for tokens
+    #: how often a request that engines give back goes on elsewhere; 0: their marker is passed on. 4 with ``prefill``, else 0
+    continuations: Annotated[int, Meta(ge=0, le=100)] | None = None
     policy: str = ""  #: unless given ``olp_br_h`` where there is a forecaster, else ``br_0``
     forecaster: Text | None = None  #: a bundle's folder, a service's URL, or ``cold_start``
     forecaster_key: Text | None = None  #: the service's API key
@@ -160,6 +164,11 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Whether routing in the pool uses forecasts."""
         policy = POLICIES.get(self.policy)(self.policy_settings())
         return policy.needs_forecast or admission_rule(self.admission).needs_forecast
+
+    @property
+    def most_continuations(self) -> int:
+        """``continuations``, or what it is unless given."""
+        return (_CONTINUATIONS if self.prefill else 0) if self.continuations is None else self.continuations
 
     @property
     def forecasts_by_service(self) -> bool:

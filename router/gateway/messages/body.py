@@ -90,7 +90,7 @@ def _read(raw: bytes, plain: bytes, chat: bool) -> Body:
         plain=plain,
         model=fields.model if isinstance(fields.model, str) else None,
         streams=fields.stream is True,
-        choices=max(1, min(_whole(fields.n, 1) * prompts, 4096)),
+        choices=max(1, min(whole_number(fields.n, 1) * prompts, 4096)),
         max_tokens=_cap(fields, chat),
         priority=_priority(fields.priority),
         user=fields.user if isinstance(fields.user, str) else None,
@@ -169,7 +169,7 @@ def _usage_wanted(options: object) -> tuple[bool, bool, bool]:
 def _cap(fields: _Fields, chat: bool) -> int | None:
     """The cap on output where it is a sensible one; ``/v1/completions`` does not read ``max_completion_tokens``."""
     told = fields.max_completion_tokens if chat and fields.max_completion_tokens is not None else fields.max_tokens
-    cap = _whole(told, 0)
+    cap = whole_number(told, 0)
     if told is None and not chat:
         return 16  # the default of /v1/completions
     return cap if 1 <= cap <= MAX_TOKENS else None
@@ -182,7 +182,7 @@ def _priority(value: object) -> float:
     return float(value)
 
 
-def _whole(value: object, otherwise: int) -> int:
+def whole_number(value: object, otherwise: int) -> int:
     """A positive whole number, however it is written (``3``, ``3.0``, ``3e0``)."""
     if type(value) is float and math.isfinite(value) and value.is_integer():
         value = int(value)

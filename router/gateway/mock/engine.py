@@ -14,6 +14,10 @@ from dataclasses import dataclass, field
 WORDS = ("the", " fox", "\n\n", " \u4f60\u597d", " \U0001f30d", " caf\u00e9", '"usage":{', " \\")
 
 
+#: The id of an answer's first token.
+_FIRST_ID = 1000
+
+
 @dataclass(frozen=True, kw_only=True)
 class MockSettings:
     """What every rank of a mock fleet is like. ``ranks``: behind one address, pinned by header; ``None`` for no ranks."""
@@ -45,6 +49,8 @@ class Faults:
     cut_after: int | None = None  #: streams are cut off after so many tokens
     silent_after: int | None = None  #: streams fall silent after so many tokens
     error_after: int | None = None  #: streams tell of an error after so many tokens
+    recompute: int = 0  #: so many next requests are given back, as vLLM-Ascend does, after ``recompute_after`` tokens
+    recompute_after: int = 3
     piece: int | None = None  #: bytes are sent in pieces of this size
     line_end: str = "\n"
 
@@ -57,6 +63,8 @@ class Generation:
     prompt_tokens: int
     lengths: list[int]
     capped: list[bool]
+    first: int = 0  #: tokens of the answer that the prompt has already, where it goes on after having been given back
+    given_back: bool = False  #: it ends with a marker that says so
     made: list[int] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -77,6 +85,24 @@ class Generation:
 def word(answer: int, token: int) -> str:
     """The text of a token: the same for every engine, so that answers can be compared."""
     return WORDS[(3 * answer + token) % len(WORDS)]
+
+
+def text_of(answer: int, start: int, end: int) -> str:
+    """The text of the tokens from ``start`` on and before ``end``."""
+    return "".join(word(answer, token) for token in range(start, end))
+
+
+def ids_of(start: int, end: int) -> list[int]:
+    """The ids of those tokens."""
+    return [_FIRST_ID + token for token in range(start, end)]
+
+
+def tokens_in(prompt: str | list[int]) -> int:
+    """How many tokens of an answer a prompt ends with: how far it had come when it was given back."""
+    if isinstance(prompt, list):
+        return next((k for k in range(len(prompt), 0, -1) if prompt[-k:] == ids_of(0, k)), 0)
+    texts = (text_of(0, 0, k) for k in range(len(prompt), 0, -1))
+    return next((len(prompt) - k for k, text in enumerate(texts) if prompt.endswith(text)), 0)
 
 
 class Rank:

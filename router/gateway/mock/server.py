@@ -9,7 +9,8 @@ from typing import Any, Self
 from aiohttp import web
 
 from endcast.router.gateway.http_server import http_server
-from endcast.router.gateway.mock.engine import Faults, Generation, MockSettings, Rank, Steps, word
+from endcast.router.gateway.mock.answers import Stream, abort, whole_answer
+from endcast.router.gateway.mock.engine import Generation, MockSettings, Rank, Steps, tokens_in, word
 
 _CHAT, _COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -24,6 +25,7 @@ class MockFleet:
         self.steps = Steps(self.ranks, settings)
         self.pinned: set[str] = set()  #: transfers whose KV a prefill still holds
         self.prefilled: list[dict[str, Any]] = []  #: bodies of prefills, in order
+        self.given_back = 0  #: requests that were
         self.urls: list[str] = []
         self._engines = [Engine(self, self.ranks[i * each : (i + 1) * each]) for i in range(settings.workers)]
         self._task: asyncio.Task[None] | None = None
@@ -75,7 +77,7 @@ class Engine:
         for site in list(runner.sites):
             await site.stop()
         for http in list(self._open.values()):
-            _abort(http)
+            abort(http)
         await runner.cleanup()
         for rank in self._ranks:
             rank.running.clear()
@@ -126,7 +128,7 @@ class Engine:
             return _error(503, "overloaded")
         if faults.reset:
             faults.reset -= 1
-            _abort(http)
+            abort(http)
             await asyncio.sleep(3600)
         if faults.hang:
             await asyncio.sleep(3600)
@@ -178,6 +180,11 @@ class Engine:
         generation = self._make(http, body, chat=chat)
         if isinstance(generation, web.Response):
             return generation
+        if rank.faults.recompute:
+            rank.faults.recompute -= 1
+            self._fleet.given_back += 1
+            generation.given_back = True
+            generation.lengths = [min(length, rank.faults.recompute_after) for length in generation.lengths]
         rank.waiting.append(generation)
         self._fleet.steps.wake()
         try:
@@ -200,133 +207,19 @@ class Engine:
             return _error(400, "max_tokens must be at least 1")
         if left < 1 or cap > left or prompt > self._settings.kv_capacity:
             return _error(400, "the context is too long")
-        wanted = int(body.get("mock_output_tokens", self._settings.output_tokens))
+        first = tokens_in(_prompt_text(body, chat=chat)) if self._fleet.given_back else 0
+        wanted = max(int(body.get("mock_output_tokens", self._settings.output_tokens)) - first, 1)
         answers = body.get("n") or 1
         lengths = [min(wanted + i, cap) for i in range(answers)]
         capped = [wanted + i > cap for i in range(answers)]
-        return Generation(http.headers.get("X-Request-Id", "none"), prompt, lengths, capped)
+        return Generation(http.headers.get("X-Request-Id", "none"), prompt, lengths, capped, first)
 
 
-class Stream:
-    """A response as server-sent events, in the order in which engines send them."""
-
-    def __init__(
-        self,
-        http: web.BaseRequest,
-        body: dict[str, Any],
-        generation: Generation,
-        faults: Faults,
-        settings: MockSettings,
-        *,
-        chat: bool,
-    ) -> None:
-        self._http, self._generation, self._faults, self._settings = http, generation, faults, settings
-        self._chat = chat
-        options = body.get("stream_options") or {}
-        self._usage = bool(options.get("include_usage"))
-        self._running_usage = self._usage and bool(options.get("continuous_usage_stats"))
-        self._out = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Mock": "1"})
-
-    async def send(self) -> web.StreamResponse:
-        """All of it, or as much as faults let through."""
-        generation, told = self._generation, [0] * len(self._generation.lengths)
-        await self._out.prepare(self._http)
-        if self._faults.empty:
-            self._faults.empty -= 1
-            await self._out.write_eof()
-            return self._out
-        begun = False
-        while any(made < length for made, length in zip(told, generation.lengths, strict=True)):
-            generation.news.clear()
-            if told == generation.made:
-                await generation.news.wait()
-            if not begun:
-                begun = True
-                for answer in range(len(told)) if self._chat else ():
-                    await self._event(self._chunk(answer, {"delta": {"role": "assistant", "content": ""}}, 0))
-            for answer, made in enumerate(list(generation.made)):
-                if made > told[answer]:
-                    text = "".join(word(answer, token) for token in range(told[answer], made))
-                    told[answer] = made
-                    await self._event(
-                        self._chunk(answer, {"delta": {"content": text}} if self._chat else {"text": text}, made)
-                    )
-                    if made == generation.lengths[answer]:
-                        await self._end(answer)
-            if await self._fault(sum(told)):
-                return self._out
-        if self._usage:
-            await self._event(self._frame([], usage_of(generation)))
-        await self._bytes(f"data: [DONE]{2 * self._faults.line_end}".encode())
-        await self._out.write_eof()
-        return self._out
-
-    async def _fault(self, made: int) -> bool:
-        """Whether the stream ends here."""
-        faults = self._faults
-        if faults.cut_after is not None and made >= faults.cut_after:
-            _abort(self._http)
-            return True
-        if faults.silent_after is not None and made >= faults.silent_after:
-            await asyncio.sleep(3600)
-        if faults.error_after is not None and made >= faults.error_after:
-            await self._event({"error": {"message": "the engine broke", "type": "InternalServerError", "code": 500}})
-            await self._bytes(b"data: [DONE]\n\n")
-            await self._out.write_eof()
-            return True
-        return False
-
-    async def _end(self, answer: int) -> None:
-        reason = "length" if self._generation.capped[answer] else "stop"
-        empty: dict[str, Any] = {"delta": {}} if self._chat else {"text": ""}
-        made = self._generation.made[answer]
-        await self._event(self._chunk(answer, {**empty, "finish_reason": reason, "stop_reason": None}, made))
-
-    def _chunk(self, answer: int, what: dict[str, Any], made: int) -> dict[str, Any]:
-        choice = {"index": answer, "logprobs": None, "finish_reason": None} | what
-        prompt = self._generation.prompt_tokens
-        counts = {"prompt_tokens": prompt, "total_tokens": prompt + made, "completion_tokens": made}
-        return self._frame([choice], counts if self._running_usage else None)
-
-    def _frame(self, choices: list[dict[str, Any]], usage: dict[str, int] | None) -> dict[str, Any]:
-        kind, prefix = ("chat.completion.chunk", "chatcmpl") if self._chat else ("text_completion", "cmpl")
-        frame: dict[str, Any] = {
-            "id": f"{prefix}-{self._generation.request_id}",
-            "object": kind,
-            "created": 1_700_000_000,
-            "model": self._settings.model,
-            "choices": choices,
-        }
-        return frame if usage is None else frame | {"usage": usage}
-
-    async def _event(self, frame: dict[str, Any]) -> None:
-        text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
-        await self._bytes(f"data: {text}{2 * self._faults.line_end}".encode())
-
-    async def _bytes(self, data: bytes) -> None:
-        size = self._faults.piece or len(data)
-        for start in range(0, len(data), size):
-            await self._out.write(data[start : start + size])
-            if self._faults.piece:
-                await asyncio.sleep(0)
-
-
-def usage_of(generation: Generation) -> dict[str, int]:
-    """Counts over all answers."""
-    made = sum(generation.made)
-    prompt = generation.prompt_tokens
-    return {"prompt_tokens": prompt, "total_tokens": prompt + made, "completion_tokens": made}
-
-
-def whole_answer(body: dict[str, Any], generation: Generation, settings: MockSettings, *, chat: bool) -> dict[str, Any]:
-    """A response that is not streamed."""
-    choices = []
-    for answer, (made, capped) in enumerate(zip(generation.made, generation.capped, strict=True)):
-        text = "".join(word(answer, token) for token in range(made))
-        content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-        choices.append({"index": answer, **content, "finish_reason": "length" if capped else "stop"})
-    kind = "chat.completion" if chat else "text_completion"
-    return {"id": f"x-{generation.request_id}", "object": kind, "choices": choices, "usage": usage_of(generation)}
+def _prompt_text(body: dict[str, Any], *, chat: bool) -> str | list[int]:
+    """What an answer would go on behind: a text or token ids; empty for none."""
+    last = (body.get("messages") or [{}])[-1]
+    found = (last.get("content") if body.get("continue_final_message") else "") if chat else body.get("prompt")
+    return found[0] if isinstance(found, list) and len(found) == 1 and isinstance(found[0], str) else found or ""
 
 
 def prompt_tokens(body: dict[str, Any]) -> int:
@@ -339,8 +232,3 @@ def prompt_tokens(body: dict[str, Any]) -> int:
 
 def _error(status: int, message: str) -> web.Response:
     return web.json_response({"error": {"message": message, "type": "BadRequestError", "code": status}}, status=status)
-
-
-def _abort(http: web.BaseRequest) -> None:
-    if http.transport is not None:
-        http.transport.abort()

@@ -138,6 +138,7 @@ def _attributes(
         "worker": outcome.worker or None,
         "reason": ticket.reason or None,
         "attempts": outcome.attempts,
+        "recomputed": outcome.recomputed or None,
         "status": outcome.status,
         "problem": outcome.problem or None,
         "stream": body.streams,

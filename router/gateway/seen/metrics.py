@@ -100,11 +100,12 @@ class _Books(Collector):
                 if value is not None:
                     family.add_metric([pool.name], value)
             yield family
-        turned = CounterMetricFamily("endcast_router_turned_away", "Requests not served.", labels=["pool", "reason"])
-        for pool in pools:
-            for reason, count in pool.dispatcher.turned_away.items():
-                turned.add_metric([pool.name, reason], count)
-        yield turned
+        for name, help_text, label, counts in _OF_KINDS:
+            kinds = CounterMetricFamily(f"endcast_router_{name}", help_text, labels=["pool", label])
+            for pool in pools:
+                for kind_of, count in counts(pool).items():
+                    kinds.add_metric([pool.name, kind_of], count)
+            yield kinds
         reloads = CounterMetricFamily("endcast_router_reloads", "Fleet files read again.", labels=["outcome"])
         for outcome, count in self._gateway.reloads.items():
             reloads.add_metric([outcome], count)
@@ -221,6 +222,12 @@ def _posted(pool: PoolAtWork, what: str) -> int | None:
     poster = None if pool.desk is None else pool.desk.poster
     return None if poster is None else getattr(poster, what)
 
+
+#: Counts by pool and by a label of their own.
+_OF_KINDS: tuple[tuple[str, str, str, Callable[[PoolAtWork], dict[str, int]]], ...] = (
+    ("turned_away", "Requests not served.", "reason", lambda pool: pool.dispatcher.turned_away),
+    ("recomputed", "Times that engines gave a request back.", "outcome", lambda pool: pool.recomputed),
+)
 
 _OF_POOLS = (
     ("waiting", "Requests that wait for a slot.", lambda pool: pool.core.waiting),

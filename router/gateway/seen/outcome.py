@@ -20,6 +20,7 @@ class Outcome:
     wait_s: float = 0.0
     ttft_s: float | None = None
     duration_s: float = 0.0
+    recomputed: int = 0  #: how often it went on elsewhere since an engine had given it back
     failed_on: list[str] = field(default_factory=list)
     engine: str = ""  #: address that was called last
     prefill_worker: str = ""  #: where its prompt was computed, if not where it ran

@@ -18,18 +18,21 @@ from endcast.router.gateway.streams.frames import (
     usage_of,
     without_usage,
 )
+from endcast.router.gateway.streams.so_far import SoFar, is_marker
 from endcast.router.gateway.streams.usual import UsualChunk, usual_chunk
 from endcast.router.gateway.tickets import Ticket
 from endcast.types import EndReason
 
 #: How an engine's ``finish_reason`` reads; any other is a natural end (a tool call, a content filter).
 _ENDS = {"length": EndReason.LENGTH, "abort": EndReason.ABORT, "error": EndReason.ERROR}
-#: An engine's marker that a generation goes on elsewhere: no end, so its length is censored there.
-_RECOMPUTED = "recomputed"
 
 
 class Account:
-    """One response. ``strips``: usage was asked for on the router's behalf, and the client does not get it."""
+    """One response. ``strips``: usage was asked for on the router's behalf, and the client does not get it.
+
+    ``so_far`` is told all that was said, and keeps an engine's marker that the answer is to go on elsewhere; without one
+    that passes like any other end.
+    """
 
     def __init__(
         self,
@@ -40,12 +43,16 @@ class Account:
         strips: bool,
         keeps_text: bool,
         clock: Callable[[], float],
+        so_far: SoFar | None = None,
     ) -> None:
         self._ticket, self._dispatcher, self._body = ticket, dispatcher, body
         self._core = dispatcher.core
         self._strips, self._clock = strips, clock
         self._reads = self._core.reads
         self._keeps_text = keeps_text
+        self._so_far = so_far
+        self._heeds = keeps_text or self._reads or so_far is not None
+        self._hurries = so_far is None or not so_far.wants_ids  # usual chunks need not be read in full
         self._splitter = EventSplitter()
         self._moved: dict[int, int] = {}  # answers that went on and the core was not told of yet: events of each
         self._new_text: list[str] = []
@@ -71,12 +78,17 @@ class Account:
         held, self.held = self.held, b""
         return held
 
+    def pass_on(self) -> bytes:
+        """What was kept of an answer that cannot go on after all, to be fed again: it passes now."""
+        so_far, self._so_far = self._so_far, None
+        return b"" if so_far is None else so_far.take_kept()
+
     def feed(self, data: bytes) -> bytes:
         """The events that ``data`` completes, as the client gets them; what is incomplete is kept back.
 
         The books are told once, however many events came together: a stream that lags behind is no faster clock.
         """
-        if not self.held and not self._splitter.parts:
+        if self._hurries and not self.held and not self._splitter.parts:
             usual = usual_chunk(data)
             if usual is not None:
                 chunk, without = usual
@@ -100,8 +112,8 @@ class Account:
                 self.first_token_s = now_s
             if self._core.on_tokens(self._ticket, tokens, now_s, answer, 1):
                 self._dispatcher.stepped()
-        if self._keeps_text or self._reads:
-            self._text(answer, text_of(choice))
+        if self._heeds:
+            self._text(choice, b"")
             self._tell()
 
     def rest(self) -> bytes:
@@ -121,13 +133,16 @@ class Account:
         for choice in answer.choices or ():
             self._end(choice)
             if self._keeps_text:
-                self._text(_index(choice), text_of(choice))
+                self._text(choice, data)
         usage = usage_of(answer)
         if usage is not None:
             self.prompt_tokens, self.total_tokens = count(usage.prompt_tokens), count(usage.completion_tokens)
 
     def _take(self, event: bytes) -> bytes:
         """Account for an event: its bytes, or those of the end that it lets go, as the client gets them."""
+        if self._so_far is not None and self._so_far.awaits:
+            self._so_far.keep(event)
+            return b""
         send = self._read(event)
         if self.held:
             return stamped(self.release(), self._fingerprint) + send
@@ -160,8 +175,12 @@ class Account:
             self._fingerprint = bytes(frame.system_fingerprint)
             # A usage event is left out; what else an event without choices says stays.
             return b"" if frame.choices is not None and not frame.is_error else without_usage(event, frame)
+        if self._so_far is not None and self._so_far.keeps(frame.choices[0]):
+            self._count(0, tokens or 0)
+            self._so_far.keep(event)
+            return b""
         for choice in frame.choices:
-            self._go_on(choice, tokens)
+            self._go_on(choice, tokens, data)
         return event if usage is None or not self._strips else without_usage(event, frame)
 
     def _learn_prompt(self, tokens: int | None) -> None:
@@ -175,11 +194,11 @@ class Account:
             self.tokens[answer] = tokens
             self._moved[answer] = self._moved.get(answer, 0) + 1
 
-    def _go_on(self, choice: Choice, told: int | None) -> None:
+    def _go_on(self, choice: Choice, told: int | None, data: bytes) -> None:
         answer = _index(choice)
         self._count(answer, told if told is not None else self.tokens.get(answer, 0) + bears_token(choice))
-        if self._keeps_text or (self._reads and answer == 0):
-            self._text(answer, text_of(choice))
+        if self._heeds:
+            self._text(choice, data)
         if choice.finish_reason is not None:
             self._end(choice)
             self._tell()
@@ -201,7 +220,10 @@ class Account:
             self._core.on_text(self._ticket, "".join(self._new_text))
             self._new_text.clear()
 
-    def _text(self, answer: int, text: str) -> None:
+    def _text(self, choice: Choice, data: bytes) -> None:
+        answer, text = _index(choice), text_of(choice)
+        if self._so_far is not None:
+            self._so_far.hear(choice, text, data)
         if not text:
             return
         if self._keeps_text:
@@ -214,7 +236,7 @@ class Account:
         if choice.finish_reason is None:
             return
         end = _ENDS.get(str(choice.finish_reason), EndReason.STOP)
-        self.ends[answer] = EndReason.UNFINISHED if choice.stop_reason == _RECOMPUTED else end
+        self.ends[answer] = EndReason.UNFINISHED if is_marker(choice) else end
 
 
 def _index(choice: Choice) -> int:

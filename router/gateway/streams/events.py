@@ -80,3 +80,17 @@ def _masked_line(line: bytes) -> bytes:
     if name is None:
         return b" " * len(line)
     return b" " * name.end() + line[name.end() :]
+
+
+def with_data(event: bytes, data: bytes) -> bytes:
+    """The event with ``data`` (one line) in place of its own; all else of it stays."""
+    lines, told = [], False
+    for line in _WHOLE_LINE.findall(event):
+        name = _DATA.match(line)
+        if name is None:
+            lines.append(line)
+        elif not told:
+            value, told = line[name.end() :], True
+            head = name.group() if name.group().endswith(b":") else name.group() + b":"
+            lines += (head, b" " * value.startswith(b" "), data, value[len(value.rstrip(b"\r\n")) :])
+    return b"".join(lines)

@@ -24,6 +24,7 @@ class Usage(msgspec.Struct, gc=False):
 class Delta(msgspec.Struct, gc=False):
     """What a chat chunk adds."""
 
+    role: Any = None
     content: Any = None
     reasoning_content: Any = None
     reasoning: Any = None
