@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -67,7 +68,7 @@ class Ticket:
     def __init__(self, key: int, intake: Intake) -> None:
         self.key = key  #: its own for life
         self.number = key  #: of its entry in the cluster; another for each attempt
-        self.companions: range = range(0)  #: numbers of the entries of its other answers
+        self.companions: Sequence[int] = ()  #: numbers of the entries of its other answers
         self.intake = intake
         self.phase = Phase.ARRIVING
         self.overtaken = 0  #: how many later ones were placed before it in books before these

@@ -123,7 +123,9 @@ def test_wide_requests_keep_their_slots_and_their_hold() -> None:
     assert not core.active().any() and not core._holds.any_wide
 
 
-EVENTS = st.lists(st.tuples(st.sampled_from(["open", "wide", "token", "end", "round", "move"]), st.integers(0, 50)))
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["open", "wide", "token", "back", "end", "round", "move"]), st.integers(0, 50))
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -144,6 +146,12 @@ def test_books_are_exact_however_often_they_move(events: list[tuple[str, int]], 
         elif live and what == "token":
             ticket = live[which % len(live)]
             core.on_tokens(ticket, ticket.generated[0] + 1, now)
+        elif live and what == "back":
+            ticket = live[which % len(live)]
+            if ticket.intake.width == 1:
+                core.give_back(ticket, ticket.generated[0])
+                if which % 2:
+                    core.again(ticket)
         elif live:
             core.on_end(live[which % len(live)])
         runs = [t for t in tickets if t.phase is Phase.RUNNING]

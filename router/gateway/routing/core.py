@@ -8,6 +8,7 @@ waits. The books are the simulator's ``ClusterState``; policies are those of the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from endcast.types import EndReason
 
 #: Gets the view, the decisions, the policy that made them, and its name with why it was that one.
 Witness = Callable[[ClusterView, Decisions, Policy, str], None]
+#: The number of the first entry. What engines gave back enters in front, under numbers below it.
+_FIRST = 1 << 40
 
 
 class RoutingCore:
@@ -37,6 +40,7 @@ class RoutingCore:
         """``desk`` makes forecasts and must be given where ``pool.needs_forecasts``; ``rng`` breaks ties."""
         self._rng = np.random.default_rng() if rng is None else rng
         self._keys = 0
+        self._numbers, self._fronts = count(_FIRST), count(_FIRST - 1, -1)  # of entries: they rise in the pool's order
         self.tickets: set[Ticket] = set()  #: of all requests that have not ended
         self.waiting = 0  #: requests arriving or waiting
         self.running = 0  #: requests placed
@@ -155,7 +159,7 @@ class RoutingCore:
         self._take_back(ticket)
         ticket.phase, ticket.worker = ARRIVING, NOWHERE
         ticket.generated = [ticket.carried] + [0] * (ticket.intake.width - 1)
-        ticket.overtaken = self.settings.max_overtakes if ticket.carried else 0
+        ticket.overtaken = 0
         self._expect(ticket)
 
     def accept(self, worker: int, accepting: bool) -> None:
@@ -231,15 +235,13 @@ class RoutingCore:
         if not tickets:
             return
         for i, ticket in enumerate(tickets):
-            self._keys += 1
-            ticket.number = self._keys  # numbers rise in the order of the pool
-            ticket.arrived_s = now_s
-            ticket.phase = WAITING
+            ticket.phase, ticket.number = WAITING, next(self._fronts if ticket.carried else self._numbers)
+            ticket.arrived_s = ticket.arrived_s if ticket.carried else now_s
             self._entries[ticket.number] = (ticket, 0)
             if ticket.intake.width > 1:
                 self._holds.wide += 1
                 ticket.forecast = None if forecasts is None else forecasts.take(np.array([i]))
-        enter_all(self.cluster, tickets, np.full(len(tickets), now_s), forecasts)
+        enter_all(self.cluster, tickets, forecasts)
 
     def _take_news(self, tickets: list[Ticket], made_at: IntArray, forecasts: SurvivalBatch) -> None:
         """New forecasts, made when each had generated ``made_at`` (n,) tokens; some have gone on since."""
@@ -265,7 +267,7 @@ class RoutingCore:
             self.running -= 1
             for slot in ticket.slots:
                 self._leave(slot)
-            ticket.slots, ticket.companions = [], range(0)
+            ticket.slots, ticket.companions = [], ()
             return
         self.waiting -= ticket.phase is not AWAY
         if ticket.phase is not WAITING:
@@ -334,8 +336,7 @@ class RoutingCore:
         if more == 0:
             return []
         forecasts = None if ticket.forecast is None else ticket.forecast.take(np.zeros(more, dtype=np.int64))
-        ticket.companions = range(self._keys + 1, self._keys + 1 + more)
-        self._keys += more
+        ticket.companions = [next(self._numbers) for _ in range(more)]
         first = len(cluster.pool)
         enter(cluster, ticket.companions, [0] * more, [ticket] * more, np.full(more, now_s), forecasts)
         self._entries |= {number: (ticket, answer) for answer, number in enumerate(ticket.companions, start=1)}

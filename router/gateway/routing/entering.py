@@ -11,16 +11,27 @@ from endcast.router.gateway.tickets import Ticket
 from endcast.survival import NO_CAP, FloatArray, SurvivalBatch
 
 
-def enter_all(
-    cluster: ClusterState, tickets: Sequence[Ticket], arrived_s: FloatArray, forecasts: SurvivalBatch | None
-) -> None:
-    """Tickets (k,) wait from ``arrived_s`` (k,) on, each under its own number, with the KV tokens that it must have.
+def size_of(ticket: Ticket, cluster: ClusterState) -> int:
+    """KV tokens that it is admitted with. What goes on elsewhere and has outgrown every worker counts as one that just fits:
+    the engines judge it."""
+    return min(ticket.to_prefill, int(cluster.capacity.max()) - 1) if ticket.carried else ticket.prompt
 
-    What goes on elsewhere and has outgrown every worker counts as one that just fits: the engines judge it.
-    """
-    largest = int(cluster.capacity.max()) - 1
-    sizes = [min(ticket.to_prefill, largest) if ticket.carried else ticket.prompt for ticket in tickets]
-    enter(cluster, [ticket.number for ticket in tickets], sizes, tickets, arrived_s, forecasts)
+
+def enter_all(cluster: ClusterState, tickets: Sequence[Ticket], forecasts: SurvivalBatch | None) -> None:
+    """Tickets (k,) wait, each under its own number, with their forecasts; those that go on elsewhere in front of all others."""
+    for front in (True, False):
+        chosen = [i for i, ticket in enumerate(tickets) if (ticket.carried > 0) is front]
+        chosen = chosen[::-1] if front else chosen  # so that numbers rise
+        if not chosen:
+            continue
+        own = [tickets[i] for i in chosen]
+        arrived_s = np.array([ticket.arrived_s for ticket in own])
+        if front:
+            first_s = cluster.pool.arrival_s[:1]
+            arrived_s = np.minimum.accumulate(np.concatenate([first_s, arrived_s[::-1]]))[len(first_s) :][::-1]
+        taken = None if forecasts is None else forecasts.take(np.array(chosen))
+        numbers, sizes = [ticket.number for ticket in own], [size_of(ticket, cluster) for ticket in own]
+        enter(cluster, numbers, sizes, own, arrived_s, taken, front=front)
 
 
 def enter(
@@ -30,8 +41,13 @@ def enter(
     tickets: Sequence[Ticket],
     arrived_s: FloatArray,
     forecasts: SurvivalBatch | None,
+    *,
+    front: bool = False,
 ) -> None:
-    """Entries (k,) with these numbers and prompts in tokens wait from ``arrived_s`` (k,) on; all else is told by their tickets."""
+    """Entries (k,) with these numbers and prompts in tokens wait from ``arrived_s`` (k,) on; all else is told by their tickets.
+
+    ``front``: before all that wait, and next.
+    """
     intakes = [ticket.intake for ticket in tickets]
     rows = [(ticket.intake.supposed, ticket.intake.tenant, _tokens_left(ticket)) for ticket in tickets]
     supposed, tenant, max_tokens = np.array(rows, dtype=np.int64).T
@@ -44,9 +60,10 @@ def enter(
         weight=np.array([intake.weight for intake in intakes]),
         max_tokens=max_tokens,
         forecasts=forecasts,
+        front=front,
     )
     overtaken = [ticket.overtaken for ticket in tickets]
-    if any(overtaken):
+    if any(overtaken) and not front:
         cluster.pool.remember_overtaken(np.array(overtaken))
 
 

@@ -17,7 +17,7 @@ from endcast.router.entries import NOTHING, PROMPT, REQUEST, ROW
 from endcast.router.gateway.config import Pool, Worker
 from endcast.router.gateway.forecasts.desk import Desk, Threaded
 from endcast.router.gateway.routing.core import RoutingCore
-from endcast.router.gateway.routing.entering import enter_all
+from endcast.router.gateway.routing.entering import enter, size_of
 from endcast.router.gateway.tickets import NOWHERE, Phase, Ticket
 from endcast.router.pool import OVERTAKEN
 from endcast.survival import IntArray, SurvivalBatch
@@ -85,7 +85,7 @@ def _move_running(tickets: list[Ticket], before: ClusterState, core: RoutingCore
     held.sort(key=lambda one: int(before.slots.order[one[2]]))
     for ticket in tickets:
         ticket.worker = places[ticket.worker]
-        ticket.companions = range(0)  # what of them is in a worker's queue is left to the engine's own
+        ticket.companions = ()  # what of them is in a worker's queue is left to the engine's own
     if not held:
         return
     slots = np.array([slot for _, _, slot in held])
@@ -129,4 +129,7 @@ def _move_waiting(tickets: list[Ticket], core: RoutingCore, held: tuple[list[int
         if forecasts is None or numbers != [ticket.number for ticket in tickets]:  # the books had none for some
             forecasts = core.desk.prior(tickets)
     arrived = np.array([ticket.arrived_s for ticket in tickets])
-    enter_all(core.cluster, tickets, np.maximum.accumulate(arrived), forecasts)
+    sizes = [size_of(ticket, core.cluster) for ticket in tickets]
+    enter(
+        core.cluster, [ticket.number for ticket in tickets], sizes, tickets, np.maximum.accumulate(arrived), forecasts
+    )

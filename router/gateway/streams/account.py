@@ -73,6 +73,11 @@ class Account:
         """Whether nothing more is due: every answer has ended, or the engine has said that it is done or failed."""
         return self.done or self.failed or len(self.ends) >= self._body.choices
 
+    @property
+    def given_back(self) -> bool:
+        """Whether the engine gave the request back, and what it said of that is kept: nothing more is due from that engine."""
+        return self._so_far is not None and self._so_far.awaits
+
     def release(self) -> bytes:
         """What is kept back, now that nothing is to be added."""
         held, self.held = self.held, b""
@@ -140,7 +145,7 @@ class Account:
 
     def _take(self, event: bytes) -> bytes:
         """Account for an event: its bytes, or those of the end that it lets go, as the client gets them."""
-        if self._so_far is not None and self._so_far.awaits:
+        if self._so_far is not None and self._so_far.kept:
             self._so_far.keep(event)
             return b""
         send = self._read(event)

@@ -7,6 +7,7 @@ are kept here: the client gets them only if the answer cannot go on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -26,9 +27,10 @@ _THINKING = ("<think>", "</think>")
 class SoFar:
     """The text so far, and the marker with what is behind it once it has come."""
 
-    def __init__(self, *, wants_ids: bool) -> None:
-        """``wants_ids``: token ids are wanted, which the stream tells."""
-        self.wants_ids = wants_ids
+    def __init__(self, hindrance: Callable[[], str], *, wants_ids: bool) -> None:
+        """``hindrance``: why the request could not go on whatever it said, if so; asked when that is to be known.
+        ``wants_ids``: token ids are wanted, which the stream tells."""
+        self._hindrance, self.wants_ids = hindrance, wants_ids
         self.token_ids: list[int] = []
         self.obstacle = ""  #: why it cannot go on after what was said
         self.kept: list[bytes] = []  #: the marker and the events behind it
@@ -61,8 +63,9 @@ class SoFar:
 
     def keeps(self, choice: Choice) -> bool:
         """Whether the chunk of ``choice`` is a marker after which the answer can go on; else the client must get it."""
-        if not is_marker(choice) or self.obstacle:
+        if not is_marker(choice):
             return False
+        self.obstacle = self.obstacle or self._hindrance()
         if choice.delta is not None and choice.delta.tool_calls:
             self.obstacle = "tool calls"
         elif any(tag in self.text for tag in _THINKING):
@@ -84,6 +87,7 @@ class SoFar:
     def take_kept(self) -> bytes:
         """The marker and what is behind it; it is to go on no more, or has."""
         kept, self.kept, self.done = b"".join(self.kept), [], False
+        self.told_tokens, self.usage = 0, b"null"
         return kept
 
     def _hear_usage(self, frame: Frame) -> None:

@@ -33,6 +33,10 @@ class Before(msgspec.Struct, frozen=True):
     tokens: int
     details: bytes = b"null"  #: ``prompt_tokens_details`` as the first engine told
 
+    def after(self, tokens: int) -> Before:
+        """The same, so many tokens further."""
+        return msgspec.structs.replace(self, tokens=self.tokens + tokens)
+
 
 def before_of(data: bytes, prompt_tokens: int | None, tokens: int, usage: bytes = b"null") -> Before:
     """By the JSON of an event or answer of the earlier part, and the usage that it told at its end."""
@@ -52,10 +56,10 @@ class Splice:
         """The events that ``data`` completes."""
         return b"".join(map(self._told_as_one, self._splitter.feed(data)))
 
-    @property
-    def rest(self) -> bytes:
-        """What has come of an event that is not complete."""
-        return self._splitter.rest
+    def take_rest(self) -> bytes:
+        """What has come of an event that is not complete, once."""
+        rest, self._splitter = self._splitter.rest, EventSplitter()
+        return rest
 
     def _told_as_one(self, event: bytes) -> bytes:
         data = data_of(event)
@@ -89,6 +93,8 @@ def as_one(members: dict[str, msgspec.Raw], before: Before) -> None:
 def usage_of_whole(usage: bytes, before: Before) -> bytes:
     """The counts of the later part as those of the whole."""
     members = _members(usage)
+    if not members:
+        return usage
     told = {name: count(_plain(members[name])) for name in members}
     prompt, tokens = told.get("prompt_tokens"), told.get("completion_tokens")
     if before.prompt_tokens is not None:
