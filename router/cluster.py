@@ -137,8 +137,7 @@ class ClusterState:
         """
         self.steps += 1
         if self.bounded:
-            running = self.slots.request != NOTHING
-            self._ends.saw(int(tokens[running].sum()), int(running[ended].sum()))
+            self._ends.saw(self.slots, tokens, ended)
         self._advance(tokens, ended)
 
     def _advance(self, tokens: IntArray, ended: IntArray) -> None:
@@ -242,8 +241,7 @@ class ClusterState:
             return OPEN
         waiting, head = self.pool.columns
         curves = None if self.book is None else self.book.curves
-        per_end = self._ends.tokens_per_end
-        return self._admission.gate(Fleet(self.slots, self.capacity, waiting, head, per_end, self._kept, curves))
+        return self._admission.gate(Fleet(self.slots, self.capacity, waiting, head, self._ends, self._kept, curves))
 
     def _measure(self) -> Gate:
         gate = self.gate()

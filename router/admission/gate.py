@@ -8,9 +8,10 @@ says, three things hold:
 - an empty worker takes any request that fits it, or nothing would ever run;
 - what was placed in this round counts like what runs.
 
-Beyond that a rule has two means, both in the worker's column of the gate. *Claims*: each request claims tokens (what it
-uses, or all that it may come to use), and claims stay within a limit. A *look ahead*: the quantile of the KV to come,
-from forecasts (``endcast.router.admission.peak``), stays within C.
+Beyond that a rule has three means. *Claims*: each request claims tokens (what it uses, or all that it may come to use), and
+claims stay within a limit. *Headroom*: what stays free suffices until something ends, with a chance that the size of the
+request decides (``endcast.router.admission.headroom``). A *look ahead*: the quantile of the KV to come, from forecasts
+(``endcast.router.admission.peak``), stays within C.
 
 Kernels ask ``fits(gate, g, j)`` and, when they have placed something, tell ``take(gate, g, j)``. A gate is one round's
 own: taking changes it.
@@ -25,21 +26,26 @@ import numpy as np
 from endcast.compiled import njit
 from endcast.router.admission.peak import Peaks, add_to_peak, no_peaks, stays_below
 from endcast.router.entries import FIELDS, MAX_TOKENS, NOTHING, PROMPT, REQUEST, ROW, read_only
-from endcast.survival import NO_CAP, IntArray
+from endcast.survival import NO_CAP, FloatArray, IntArray
 
-#: Rows of ``Gate.worker``: KV tokens that fit; tokens used once everything has grown by one; how far claims may go; what
-#: is claimed; requests that the worker runs.
+#: Rows of ``Gate.worker``: KV tokens that fit; tokens used once everything has grown by one; how far claims may go (where
+#: headroom is kept, those of the smallest request); what is claimed; requests that the worker runs.
 CAPACITY, USED, LIMIT, CLAIMED, HELD = range(5)
 #: More room than any worker has.
 MAX_ROOM = 1 << 62
 #: ``Gate.assumed_cap`` of rules whose requests claim what they use.
 CLAIM_USE = -1
+#: No more than this share of C is kept free as headroom: a worker that holds two or three requests would else run one.
+MOST_KEPT = 0.5
 
 
 class Gate(NamedTuple):
     """One round's test. ``waiting`` (fields, …) entries of what waits, the oldest in column ``head``; ``worker`` (5, G);
     ``assumed_cap`` output tokens that a request without a cap claims, or ``CLAIM_USE``; ``peaks`` the look ahead; ``kept``
-    (2,) the request for which a worker was kept last, and that worker: it outlives the round."""
+    (2,) the request for which a worker was kept last, and that worker: it outlives the round.
+
+    ``ends`` (2, G) ends expected in a step of what a worker runs, and of one request more, or (2, 0) where no headroom is
+    kept; ``margin`` = ln(1/ε), tokens to be left free beside the smallest request over tokens made there for an end."""
 
     bounded: bool
     waiting: IntArray
@@ -48,16 +54,25 @@ class Gate(NamedTuple):
     assumed_cap: int
     peaks: Peaks
     kept: IntArray
+    ends: FloatArray
+    margin: float
 
 
 def _without_bounds() -> Gate:
     nobody = read_only(np.zeros((FIELDS + 1, 1), dtype=np.int64))
-    return Gate(False, nobody, 0, np.zeros((5, 1), dtype=np.int64), CLAIM_USE, no_peaks(), nothing_kept())
+    return Gate(
+        False, nobody, 0, np.zeros((5, 1), dtype=np.int64), CLAIM_USE, no_peaks(), nothing_kept(), no_headroom(), 0.0
+    )
 
 
 def nothing_kept() -> IntArray:
     """``Gate.kept`` of a fleet in which no worker was kept yet."""
     return np.full(2, NOTHING, dtype=np.int64)
+
+
+def no_headroom() -> FloatArray:
+    """``Gate.ends`` of rules that keep none."""
+    return np.zeros((2, 0))
 
 
 #: The gate of workers whose KV never runs out: everything fits.
@@ -75,6 +90,14 @@ def claim(prompt: int, generated: int, max_tokens: int, assumed_cap: int, capaci
 
 
 @njit(cache=True)
+def kept_free(tokens: int, per_end: float, margin: float, capacity: int) -> float:
+    """Tokens to be left free beside a request that takes so many, where ``per_end`` tokens are made for each end."""
+    size = tokens / per_end
+    wanted = per_end * (margin - np.log(size / -np.expm1(-size)))
+    return float(min(max(wanted, 0.0), MOST_KEPT * capacity))
+
+
+@njit(cache=True)
 def entry_fits(gate: Gate, g: int, prompt: int, generated: int, max_tokens: int, row: int) -> bool:
     """Whether a request may start, or go on after ``generated`` tokens, on worker ``g``."""
     if not gate.bounded:
@@ -85,7 +108,14 @@ def entry_fits(gate: Gate, g: int, prompt: int, generated: int, max_tokens: int,
     if worker[HELD, g] == 0:
         return True
     asked = claim(prompt, generated, max_tokens, gate.assumed_cap, worker[CAPACITY, g])
-    if worker[CLAIMED, g] + asked > worker[LIMIT, g]:
+    if gate.ends.shape[1] > 0:
+        per_end = (worker[HELD, g] + 1) / (gate.ends[0, g] + gate.ends[1, g])
+        if (
+            worker[CLAIMED, g] + asked + kept_free(asked, per_end, gate.margin, worker[CAPACITY, g])
+            > worker[CAPACITY, g]
+        ):
+            return False
+    elif worker[CLAIMED, g] + asked > worker[LIMIT, g]:
         return False
     return not gate.peaks.looks or stays_below(gate.peaks, g, worker[CAPACITY, g], prompt + generated, generated, row)
 
@@ -99,6 +129,8 @@ def take_entry(gate: Gate, g: int, prompt: int, generated: int, max_tokens: int,
     worker[USED, g] += prompt + generated + 1
     worker[CLAIMED, g] += claim(prompt, generated, max_tokens, gate.assumed_cap, worker[CAPACITY, g])
     worker[HELD, g] += 1
+    if gate.ends.shape[1] > 0:
+        gate.ends[0, g] += gate.ends[1, g]
     if gate.peaks.looks:
         add_to_peak(gate.peaks, g, prompt + generated, generated, row)
 

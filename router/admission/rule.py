@@ -12,7 +12,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from endcast.router.admission.gate import CAPACITY, CLAIM_USE, CLAIMED, HELD, LIMIT, USED, Gate
+from endcast.router.admission.ends import EndRate
+from endcast.router.admission.gate import CAPACITY, CLAIM_USE, CLAIMED, HELD, LIMIT, USED, Gate, no_headroom
 from endcast.router.admission.peak import Curves, Peaks, no_peaks
 from endcast.router.slots import Slots
 from endcast.survival import FloatArray, IntArray
@@ -21,14 +22,14 @@ from endcast.survival import FloatArray, IntArray
 @dataclass(frozen=True, eq=False)
 class Fleet:
     """What a rule reads: what runs in the ``slots``, ``capacity`` (G,) KV tokens, the pool's entries (fields, …) with the
-    oldest in column ``head``, tokens that the fleet lately generated for each end, ``kept`` (2,) for the gate, and forecasts
-    where the rule needs them. Not to be changed."""
+    oldest in column ``head``, when requests ``ended`` lately, ``kept`` (2,) for the gate, and forecasts where the rule needs
+    them. Not to be changed."""
 
     slots: Slots
     capacity: IntArray
     waiting: IntArray
     head: int
-    tokens_per_end: float
+    ended: EndRate
     kept: IntArray
     curves: Callable[[], Curves] | None = None
 
@@ -56,6 +57,8 @@ def make_gate(
     claimed: IntArray | None = None,
     assumed_cap: int = CLAIM_USE,
     peaks: Peaks | None = None,
+    ends: FloatArray | None = None,
+    margin: float = 0.0,
 ) -> Gate:
     """A gate where claims may go up to ``limit`` (G,); ``claimed`` (G,) so far, what is used unless given."""
     slots = fleet.slots
@@ -64,4 +67,5 @@ def make_gate(
     np.add(slots.load, slots.active, out=worker[USED])
     worker[CLAIMED] = worker[USED] if claimed is None else claimed
     looks = no_peaks() if peaks is None else peaks
-    return Gate(True, fleet.waiting, fleet.head, worker, assumed_cap, looks, fleet.kept)
+    headroom = no_headroom() if ends is None else ends
+    return Gate(True, fleet.waiting, fleet.head, worker, assumed_cap, looks, fleet.kept, headroom, margin)

@@ -8,7 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from endcast.router.admission.gate import CAPACITY, CLAIM_USE, CLAIMED, HELD, LIMIT, USED, Gate, nothing_kept
+from endcast.router.admission.gate import (
+    CAPACITY,
+    CLAIM_USE,
+    CLAIMED,
+    HELD,
+    LIMIT,
+    USED,
+    Gate,
+    no_headroom,
+    nothing_kept,
+)
 from endcast.router.admission.peak import no_peaks
 from endcast.router.balance_route import balance_route, discounts, placement_gain
 from endcast.router.entries import FIELDS, PROMPT, read_only
@@ -92,7 +102,7 @@ def gate_of(prompt: list[int], room: list[int]) -> Gate:
     worker = np.zeros((5, len(room)), dtype=np.int64)
     worker[CAPACITY], worker[LIMIT], worker[HELD] = 10**9, 10**9, 1
     worker[USED] = worker[CLAIMED] = 10**9 - np.array(room)
-    return Gate(True, read_only(waiting), 0, worker, CLAIM_USE, no_peaks(), nothing_kept())
+    return Gate(True, read_only(waiting), 0, worker, CLAIM_USE, no_peaks(), nothing_kept(), no_headroom(), 0.0)
 
 
 @st.composite

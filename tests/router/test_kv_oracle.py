@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from math import exp, log
 
 import numpy as np
 import pytest
@@ -26,7 +28,8 @@ RULES = (
     "optimistic:0.3",
     "reserve_cap",
     "headroom:0.9",
-    "headroom:0.99",
+    "headroom:0.97",
+    "headroom:0.3",
     "forecast:0.5",
 )
 
@@ -57,6 +60,11 @@ def run(load: Workload, memory: Memory, step: StepTime) -> RunRecord:
             admission=admission_rule(memory.rule), victim=VICTIMS.get(memory.victim), recompute_rate=memory.rate
         ),
     )
+
+
+def interval(age: int) -> int:
+    """Of 16 tokens up to 128, which is further than these requests get."""
+    return age // 16
 
 
 def peak(jobs: list[Job]) -> int:
@@ -104,10 +112,11 @@ class SlowFleet:
         self.jobs, self.capacity, self.slots, self.rate, self.victim = jobs, capacity, slots, rate, victim
         name, _, number = rule.partition(":")
         self.rule, self.number, self.bound = name, float(number or 0), bound
-        self.made = self.ends = 0.0
+        self.made, self.ends = defaultdict[int, float](float), defaultdict[int, float](float)  # by interval of age
         self.running: list[list[Job]] = [[] for _ in capacity]
         self.queue: list[list[Job]] = [[] for _ in capacity]
         self.out: list[list[Job]] = [[] for _ in capacity]
+        self.round: list[list[Job]] = [[] for _ in capacity]  # what ran when starting began
         self.recomputed = self.starts = 0
         self.now, self.lost = 0.0, list[Job]()
 
@@ -116,13 +125,30 @@ class SlowFleet:
             return job.kv + 1
         return min(max(job.prompt + job.cap, job.kv + 1), capacity)
 
-    def kept_free(self, capacity: int) -> int:
+    def kept_free(self, job: Job, g: int) -> float:
+        capacity = self.capacity[g]
         if self.rule == "optimistic":
             return int(np.ceil(self.number * capacity))
         if self.rule == "headroom":
-            per_end = (self.made + 500.0) / (self.ends + 1.0)
-            return int(np.ceil(min(per_end * np.log(1.0 / self.number), capacity / 2)))
+            return self.headroom(job, self.round[g], len(self.running[g]) - len(self.round[g]), capacity)
         return 0
+
+    def headroom(self, job: Job, before: list[Job], since: int, capacity: int) -> float:
+        """What ran ``before`` this round and has so many tokens ends by its age; it, and those started ``since``, from age 0."""
+        pooled, margin = (sum(self.made.values()) + 500.0) / (sum(self.ends.values()) + 1.0), log(1.0 / self.number)
+        steps = max(round(pooled * margin / max(len(before), 1)), 1)
+
+        def ends_of(age: int) -> float:
+            chance = [
+                0.5 * (self.ends[k] + 5.0) / (self.made[k] + 5.0 * pooled) + 0.5 / pooled
+                for k in (interval(age + i) for i in range(steps))
+            ]
+            return sum(chance) / steps
+
+        expected = sum(ends_of(other.made) for other in before) + (since + 1) * ends_of(0)
+        per_end = (len(before) + since + 1) / expected
+        size = (job.kv + 1) / per_end
+        return min(max(per_end * (margin - log(size / (1.0 - exp(-size)))), 0.0), capacity / 2)
 
     def fits(self, job: Job, g: int) -> bool:
         here, capacity = self.running[g], self.capacity[g]
@@ -133,7 +159,7 @@ class SlowFleet:
         claimed = sum(self.claim(j, capacity) for j in here) + self.claim(job, capacity)
         if self.rule == "forecast" and peak([*here, job]) > capacity:
             return False
-        return claimed <= capacity - self.kept_free(capacity)
+        return claimed + self.kept_free(job, g) <= capacity
 
     def start(self, job: Job, g: int) -> None:
         job.since, job.node = self.starts, g
@@ -160,10 +186,13 @@ class SlowFleet:
     def count_ends(self) -> None:
         """Tokens of this step, and ends: older counts fade by 1 in 2,000 for each."""
         everything = [job for jobs in self.running for job in jobs]
-        ends = sum(job.made == job.output for job in everything)
-        made = sum(job.ready <= self.now for job in everything)
-        kept = (1.0 - 1.0 / 2000.0) ** ends
-        self.made, self.ends = self.made * kept + made, self.ends * kept + ends
+        kept = (1.0 - 1.0 / 2000.0) ** sum(job.made == job.output for job in everything)
+        for counts in (self.made, self.ends):
+            counts.update({age: count * kept for age, count in counts.items()})
+        for job in everything:
+            made = int(job.ready <= self.now)
+            self.made[interval(job.made - made)] += made
+            self.ends[interval(job.made - made)] += job.made == job.output
 
     def admit(self, g: int) -> None:
         """New requests from the queue's head, or the oldest that fits if they wait in a pool."""
@@ -188,6 +217,7 @@ class SlowFleet:
             if not (any(self.running) or any(self.queue) or any(self.out)):
                 self.now = max(self.now, upcoming[0].arrival)
             had_to = [self.throw_out(g) for g in workers]
+            self.round = [list(jobs) for jobs in self.running]
             for g in workers:
                 while (
                     not had_to[g] and self.out[g] and len(self.running[g]) < self.slots and self.fits(self.out[g][0], g)
@@ -199,6 +229,7 @@ class SlowFleet:
             while upcoming and upcoming[0].arrival <= self.now:
                 self.queue[turn % len(workers)].append(upcoming.pop(0))
                 turn += 1
+            self.round = [list(jobs) for jobs in self.running]
             for g in workers:
                 self.admit(g)
             if not any(self.running):

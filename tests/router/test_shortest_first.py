@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from endcast.router.admission.gate import CAPACITY, CLAIM_USE, CLAIMED, HELD, LIMIT, USED, Gate, nothing_kept
+from endcast.router.admission.gate import (
+    CAPACITY,
+    CLAIM_USE,
+    CLAIMED,
+    HELD,
+    LIMIT,
+    USED,
+    Gate,
+    no_headroom,
+    nothing_kept,
+)
 from endcast.router.admission.peak import no_peaks
 from endcast.router.cluster import UNLIMITED, ClusterState
 from endcast.router.entries import FIELDS, PROMPT, read_only
@@ -77,7 +87,7 @@ def test_it_is_the_slow_reading_of_the_rule(data: st.DataObject) -> None:
         np.array(overtaken, dtype=np.int64),
         np.array(load, dtype=float),
         np.array(free),
-        Gate(True, read_only(waiting), 0, used, CLAIM_USE, no_peaks(), nothing_kept()),
+        Gate(True, read_only(waiting), 0, used, CLAIM_USE, no_peaks(), nothing_kept(), no_headroom(), 0.0),
         np.ones(workers, dtype=np.bool_),
         np.zeros(workers),
         candidates,
