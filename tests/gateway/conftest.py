@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import aiohttp
 import msgspec
 import numpy as np
 import pytest
+import uvloop
 from yarl import URL
 
 from endcast.router.gateway.config import (
@@ -101,6 +103,16 @@ class Rig:
         prefill = self.gateway.pools[0].prefill
         assert not any(worker.requests or worker.tokens for worker in prefill.workers)
         assert not core.load().any() and not core.active().any() and len(self.gateway.watch) == 0
+
+
+@pytest.fixture(autouse=True)
+def loop_of_production() -> Iterator[None]:
+    """Event loops as ``endcast route`` has them; those of the standard library with ``ENDCAST_TEST_LOOP=asyncio``."""
+    before = asyncio.get_event_loop_policy()
+    if os.environ.get("ENDCAST_TEST_LOOP", "uvloop") == "uvloop":
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    yield
+    asyncio.set_event_loop_policy(before)
 
 
 RigMaker = Callable[..., AbstractAsyncContextManager[Rig]]

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import aiohttp
-
 from endcast.router.gateway.config import Health
+from endcast.router.gateway.engines.response import NotConnected
 from endcast.router.gateway.engines.upstream import UpstreamError
 
 #: With so much lag of our own, an engine's timeout says nothing of the engine.
@@ -114,7 +113,7 @@ class HealthKeeper:
         if isinstance(error, TimeoutError):
             if self._lag() < _MUCH_LAG_S:
                 circuit.doubtful(now)
-        elif error is None or isinstance(error, aiohttp.ClientConnectorError):
+        elif error is None or isinstance(error, NotConnected):
             circuit.failed(now)
         else:
             circuit.doubtful(now)

@@ -7,11 +7,11 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 
 from endcast.router.gateway.config import Worker
+from endcast.router.gateway.engines.response import EngineResponse
 from endcast.router.gateway.engines.upstream import UNAVAILABLE, UpstreamError, target_of
 from endcast.router.gateway.engines.watch import Watched
 from endcast.router.gateway.fleet.pools import PoolAtWork
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 _EVENT_STREAM = "text/event-stream"
 
 
-def _streams(response: aiohttp.ClientResponse) -> bool:
+def _streams(response: EngineResponse) -> bool:
     return response.headers.get("Content-Type", "").lower().startswith(_EVENT_STREAM) and is_known(_coding(response))
 
 
-def _coding(response: aiohttp.ClientResponse) -> str:
+def _coding(response: EngineResponse) -> str:
     return coding_of(response.headers.get("Content-Encoding"))
 
 
@@ -62,7 +62,7 @@ class Exchange:
         self._outcome = Outcome(time.time())
         self._sent = asking_for_usage(body) if pool.config.usage_options else body.raw
         self._account: Account | None = None
-        self._response: aiohttp.ClientResponse | None = None
+        self._response: EngineResponse | None = None
         self._read: Read
         self._prefilled = Prefilled()
         self._handoff: Handoff | None = None
@@ -205,7 +205,7 @@ class Exchange:
         headers["Accept-Encoding"] = "identity"  # what is compressed cannot be read on its way
         return headers
 
-    async def _send(self, worker: Worker, whole: bool = True) -> aiohttp.ClientResponse:
+    async def _send(self, worker: Worker, whole: bool = True) -> EngineResponse:
         """The request to ``worker``; not ``whole``: only what makes it fetch the prompt's KV."""
         body, transfer = self._sent, self._prefilled.transfer
         if transfer is not None:
@@ -213,7 +213,7 @@ class Exchange:
         url = worker.url + target_of(self._http)
         return await self._gateway.engines.call("POST", url, self._headers(worker.rank), body)
 
-    async def _call(self, worker: Worker, *, last: bool) -> tuple[aiohttp.ClientResponse, bytes] | None:
+    async def _call(self, worker: Worker, *, last: bool) -> tuple[EngineResponse, bytes] | None:
         """The worker's response, with its first bytes if it streams, else its whole body; ``None`` if it failed."""
         gateway, handoff = self._gateway, self._handoff
         self._outcome.engine = worker.url
@@ -224,7 +224,7 @@ class Exchange:
                 self._outcome.problem = f"the engine answered {response.status}"
                 gateway.failed(worker.url)
                 return None
-            self._read = decoding(response.content.readany, _coding(response) if _streams(response) else "")
+            self._read = decoding(response.readany, _coding(response) if _streams(response) else "")
             data = await (self._read() if _streams(response) else response.read())
             if not data and response.status == 200:
                 raise _Empty("the engine answered with nothing")
@@ -251,7 +251,7 @@ class Exchange:
         )
         return self._account
 
-    def _whole(self, ticket: Ticket, response: aiohttp.ClientResponse, data: bytes) -> web.Response:
+    def _whole(self, ticket: Ticket, response: EngineResponse, data: bytes) -> web.Response:
         outcome, account = self._outcome, self._account_for(ticket)
         outcome.status = response.status
         if response.status == 200:
@@ -263,7 +263,7 @@ class Exchange:
         )
 
     async def _stream(
-        self, ticket: Ticket, watched: Watched, response: aiohttp.ClientResponse, data: bytes
+        self, ticket: Ticket, watched: Watched, response: EngineResponse, data: bytes
     ) -> web.StreamResponse:
         """Relay a stream whose first bytes are ``data``, until it or the client ends."""
         outcome, account = self._outcome, self._account_for(ticket)
@@ -274,7 +274,7 @@ class Exchange:
         if _coding(response):
             del headers["Content-Encoding"]
         out = web.StreamResponse(status=response.status, reason=response.reason, headers=headers)
-        relay = Relay(out, account, watched, self._read, self._clock)
+        relay = Relay(out, account, watched, self._read, self._clock, None if _coding(response) else response)
         problem = ""
         try:
             problem = await relay.run(self._http, data, ends_well=response.status == 200)

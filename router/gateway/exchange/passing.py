@@ -43,7 +43,7 @@ async def pass_on(gateway: Gateway, http: web.BaseRequest, pool: PoolAtWork, bod
         if response.content_length is not None:
             out.content_length = response.content_length
         await out.prepare(http)
-        while data := await response.content.readany():
+        while data := await response.readany():
             await out.write(data)
         await out.write_eof()
         return out

@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
-
 from endcast.router.gateway.config import Worker
+from endcast.router.gateway.engines.response import EngineResponse, NotConnected
 from endcast.router.gateway.engines.upstream import UpstreamError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 #: A decode worker has so long to take a request whose client has left, and to serve one that only fetches.
 _TAKES_S, _FETCHES_S = 1.0, 5.0
 #: A call to a decode worker: with the client's request, or only to fetch the KV.
-Send = Callable[[Worker, bool], Coroutine[Any, Any, aiohttp.ClientResponse]]
+Send = Callable[[Worker, bool], Coroutine[Any, Any, EngineResponse]]
 Background = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -33,7 +32,7 @@ class Handoff:
         self._pool, self._send, self._background = pool, send, background
         self.owed = True
 
-    async def call(self, worker: Worker) -> aiohttp.ClientResponse:
+    async def call(self, worker: Worker) -> EngineResponse:
         """The decode worker's response. If the client leaves meanwhile the call goes on until it has been taken."""
         task = asyncio.create_task(self._send(worker, True))
         taken_by_s = asyncio.get_running_loop().time() + _TAKES_S
@@ -43,7 +42,7 @@ class Handoff:
             self.owed = False
             self._background(self._see_through(task, taken_by_s))
             raise
-        except aiohttp.ClientConnectorError:
+        except NotConnected:
             raise  # it was never sent
         except UpstreamError:
             self.owed = False  # it may have been taken, and the KV with it
@@ -57,7 +56,7 @@ class Handoff:
             self.owed = False
             self._background(self._fetch())
 
-    async def _see_through(self, task: asyncio.Task[aiohttp.ClientResponse], taken_by_s: float) -> None:
+    async def _see_through(self, task: asyncio.Task[EngineResponse], taken_by_s: float) -> None:
         if await _taken(task, taken_by_s - asyncio.get_running_loop().time()):
             self._pool.prefill.handoffs += 1
         else:
@@ -74,12 +73,12 @@ class Handoff:
         pool.prefill.stranded += 1
 
 
-async def _taken(task: asyncio.Task[aiohttp.ClientResponse], seconds: float) -> bool:
+async def _taken(task: asyncio.Task[EngineResponse], seconds: float) -> bool:
     """Whether an engine took the call: answered it, or has been silent over it for ``seconds``; then it is aborted."""
     try:
         async with asyncio.timeout(max(seconds, 0.0)):
             response = await asyncio.shield(task)
-            await response.content.readany()
+            await response.readany()
             return response.status == 200
     except TimeoutError:
         return True  # as requests are that are not streamed
