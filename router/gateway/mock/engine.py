@@ -49,7 +49,7 @@ class Faults:
     cut_after: int | None = None  #: streams are cut off after so many tokens
     silent_after: int | None = None  #: streams fall silent after so many tokens
     error_after: int | None = None  #: streams tell of an error after so many tokens
-    recompute: int = 0  #: so many next requests are given back, as vLLM-Ascend does, after ``recompute_after`` tokens
+    recompute: int = 0  #: so many next requests of more than ``recompute_after`` tokens are given back after those
     recompute_after: int = 3
     piece: int | None = None  #: bytes are sent in pieces of this size
     line_end: str = "\n"

@@ -180,7 +180,7 @@ class Engine:
         generation = self._make(http, body, chat=chat)
         if isinstance(generation, web.Response):
             return generation
-        if rank.faults.recompute:
+        if rank.faults.recompute and min(generation.lengths) > rank.faults.recompute_after:
             rank.faults.recompute -= 1
             self._fleet.given_back += 1
             generation.given_back = True
