@@ -189,8 +189,7 @@ class Exchange:
             del headers["Content-Encoding"]
         out = web.StreamResponse(status=response.status, reason=response.reason, headers=headers)
         read = self._attempts.read if going_on is None else going_on.read
-        as_it_came = going_on is None and not coding(response)
-        relay = Relay(out, account, watched, read, self._clock, response if as_it_came else None)
+        relay = Relay(out, account, watched, read, self._clock, None if coding(response) else response)
         problem = ""
         try:
             problem = await relay.run(self._http, data, ends_well=response.status == 200)

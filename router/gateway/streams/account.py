@@ -78,6 +78,11 @@ class Account:
         """Whether the engine gave the request back, and what it said of that is kept: nothing more is due from that engine."""
         return self._so_far is not None and self._so_far.awaits
 
+    @property
+    def hesitates(self) -> bool:
+        """Whether what comes next from the engine is not simply to be sent on."""
+        return self.done or bool(self.held) or self.given_back
+
     def release(self) -> bytes:
         """What is kept back, now that nothing is to be added."""
         held, self.held = self.held, b""

@@ -70,7 +70,7 @@ class Relay:
                     raise ClientLeft from error
                 self.writing = False
             watched.alive_s = clock()
-            if direct is not None and not (account.held or account.done):
+            if direct is not None and not account.hesitates:
                 await direct.pass_to(self._pass)
             if account.done:
                 watched.patience_s = min(watched.patience_s, _AFTER_DONE_S)
@@ -92,7 +92,7 @@ class Relay:
         if send:
             transport.write(b"%x\r\n%b\r\n" % (len(send), send))
         self._watched.alive_s = self._clock()
-        return not (account.held or account.done) and transport.get_write_buffer_size() < _LAGS_BEHIND
+        return not account.hesitates and transport.get_write_buffer_size() < _LAGS_BEHIND
 
     async def _read_behind_end(self) -> bytes:
         """What comes behind the last answer's end; where that takes long, the client gets the end without it."""
