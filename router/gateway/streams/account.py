@@ -51,12 +51,14 @@ class Account:
         self._reads = self._core.reads
         self._keeps_text = keeps_text
         self._so_far = so_far
+        self._say = so_far.say if so_far is not None and not (keeps_text or self._reads) else None
         self._heeds = keeps_text or self._reads or so_far is not None
         self._hurries = so_far is None or not so_far.wants_ids  # usual chunks need not be read in full
         self._splitter = EventSplitter()
         self._moved: dict[int, int] = {}  # answers that went on and the core was not told of yet: events of each
         self._new_text: list[str] = []
         self._all_ended = False  # the event being read ends the last answer
+        self.hesitates = False  #: what comes next from the engine is perhaps not simply to be sent on
         self.held = b""  #: the end of the last answer, kept back for what the usage event behind it may add
         self._fingerprint = b"null"
         self.ends: dict[int, EndReason] = {}  #: of answers that ended
@@ -77,11 +79,6 @@ class Account:
     def given_back(self) -> bool:
         """Whether the engine gave the request back, and what it said of that is kept: nothing more is due from that engine."""
         return self._so_far is not None and self._so_far.awaits
-
-    @property
-    def hesitates(self) -> bool:
-        """Whether what comes next from the engine is not simply to be sent on."""
-        return self.done or bool(self.held) or self.given_back
 
     def release(self) -> bytes:
         """What is kept back, now that nothing is to be added."""
@@ -108,6 +105,7 @@ class Account:
         send = self._take(events[0]) if len(events) == 1 else b"".join([self._take(event) for event in events])
         if self._moved or self._new_text:
             self._tell()
+        self.hesitates = self.done or bool(self.held) or self.given_back
         return send
 
     def _go_on_as_usual(self, chunk: UsualChunk) -> None:
@@ -123,6 +121,12 @@ class Account:
             if self._core.on_tokens(self._ticket, tokens, now_s, answer, 1):
                 self._dispatcher.stepped()
         if self._heeds:
+            delta = choice.delta
+            if self._say is not None and (delta is None or not (delta.reasoning_content or delta.reasoning)):
+                text = choice.text if delta is None else delta.content
+                if text:
+                    self._say(text)
+                return
             self._text(choice, b"")
             self._tell()
 

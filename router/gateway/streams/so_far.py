@@ -7,6 +7,7 @@ are kept here: the client gets them only if the answer cannot go on.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +19,6 @@ from endcast.router.gateway.streams.frames import DONE, Choice, Frame, count, re
 
 #: An engine's marker that a generation goes on elsewhere: no end, so its length is censored there.
 RECOMPUTED = "recomputed"
-#: Parts of a text are joined when there are so many.
-_PARTS = 64
 #: Tags of models that think within their text: chat templates take such parts out of earlier messages.
 _THINKING = ("<think>", "</think>")
 
@@ -37,12 +36,13 @@ class SoFar:
         self.told_tokens = 0  #: of the answer, by usage behind the marker
         self.usage = b"null"  #: … as it was told
         self.done = False  #: ``[DONE]`` came behind the marker
-        self._parts: list[str] = []
+        self._said = io.StringIO(newline="")
+        self.say = self._said.write  #: the answer's own text goes on
 
     @property
     def text(self) -> str:
         """What was said."""
-        return "".join(self._parts)
+        return self._said.getvalue()
 
     @property
     def awaits(self) -> bool:
@@ -55,9 +55,7 @@ class SoFar:
         if told is not None and (told.tool_calls or told.reasoning or told.reasoning_content):
             self.obstacle = "tool calls" if told.tool_calls else "reasoning"
         if text:
-            self._parts.append(text)
-            if len(self._parts) == _PARTS:
-                self._parts = [self.text]
+            self.say(text)
         if self.wants_ids:
             self._hear_ids(data)
 

@@ -11,16 +11,28 @@ from typing import Annotated, Literal
 import msgspec
 
 from endcast.router.gateway.messages.lenient import UNREADABLE
-from endcast.router.gateway.streams.frames import Choice
+from endcast.router.gateway.streams.frames import Choice, Delta
 from endcast.types import MAX_TOKENS
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
+
+
+class _Said(Delta, gc=False):
+    """Text or thoughts, and no tool call."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: None = None
 
 
 class _GoingOn(Choice, gc=False):
     """An answer that has not ended."""
 
     index: int = 0
+    text: str | None = None
+    delta: _Said | None = None
+    message: None = None
     finish_reason: None = None
 
 
