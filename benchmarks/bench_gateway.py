@@ -3,8 +3,8 @@
     python benchmarks/bench_gateway.py --engines ../shared/engines [--policies br_0,br_h] [--rate 300]
 
 ``--engines`` is a folder with ``mock_workers.py`` (eight mock workers in one process) and ``loadgen.py`` (a load client that
-reads the CPU time of a process). All runs use the same client and the same workers; ``direct`` has no proxy, ``bare`` is a
-proxy on the same HTTP stack that reads nothing, ``router`` is ``endcast route``. CPU seconds hold on a busy machine,
+reads the CPU time of a process). All runs use the same client and the same workers; ``direct`` has no proxy, ``bare`` is an
+aiohttp proxy that reads nothing, ``router`` is ``endcast route``. CPU seconds hold on a busy machine,
 latencies do not.
 """
 
