@@ -74,6 +74,13 @@ def _fill_survival(alive: FloatArray, edges: IntArray, step: FloatArray, positio
     k = np.searchsorted(edges, position, side="right") - 1
     survival, i = 1.0, 0
     while i < reach and survival > _LEAST_SURVIVAL:
+        if k + 4 <= last and i + 4 <= reach and edges[k + 4] == position + i + 4:  # intervals of one token each
+            chance, twice = step[k], step[k] * step[k + 1]
+            alive[i], alive[i + 1] = survival, survival * chance
+            alive[i + 2], alive[i + 3] = survival * twice, survival * (twice * step[k + 2])
+            survival *= twice * (step[k + 2] * step[k + 3])
+            i, k = i + 4, k + 4
+            continue
         stop = reach if k == last else min(reach, edges[k + 1] - position)
         chance = step[k]
         twice = chance * chance

@@ -14,7 +14,7 @@ from endcast.compiled import njit
 from endcast.router.olp.columns import costs_now
 from endcast.router.olp.dual import Batch, improve
 from endcast.router.olp.fairness import TenantShares
-from endcast.router.olp.prices import running_sums, shift
+from endcast.router.olp.prices import KV, SLOT, running_sums, shift
 from endcast.router.olp.rewards import REWARDS
 from endcast.router.olp.settings import OlpSettings
 from endcast.router.olp.supply import Supply
@@ -32,28 +32,18 @@ _LEAST_YIELD = 1e-300
 class Scores:
     """n waiting requests at the present prices, if they start now.
 
-    ``length`` (n,) forecast output tokens; ``parts`` (parts, n) of the reward, priority and fairness in them;
-    ``costs`` (2, rows, n) of slot and KV on each row of prices; ``row`` (G,) the row that each worker has; ``new``
-    positions of those that were not there a round before.
+    ``length`` (n,) forecast output tokens; ``parts`` (parts, n) of the reward, priority and fairness in them, and their sum,
+    ``reward`` (n,); ``costs`` (2, rows, n) of slot and KV on each row of prices, and ``surplus`` (rows, n), the reward less
+    these; ``row`` (G,) the row that each worker has; ``new`` positions of those that were not there a round before.
     """
 
     length: IntArray
     parts: FloatArray
+    reward: FloatArray
     costs: FloatArray
+    surplus: FloatArray
     row: IntArray
     new: IntArray
-
-    @cached_property
-    def reward(self) -> FloatArray:
-        """(n,)."""
-        reward: FloatArray = self.parts.sum(axis=0)
-        return reward
-
-    @cached_property
-    def surplus(self) -> FloatArray:
-        """(rows, n): reward less cost, on each row."""
-        surplus: FloatArray = self.reward - self.costs[0] - self.costs[1]
-        return surplus
 
     @cached_property
     def best(self) -> FloatArray:
@@ -84,8 +74,7 @@ class Pricing:
         assert view.forecast is not None
         if view.dispatched == 0:
             self._begin(view)
-        expected = view.forecast.outlook.expected_output(view.forecast.waiting_row)
-        self._length = np.clip(np.rint(expected), 1, _LONGEST).astype(np.int64)
+        self._length = _whole(view.forecast.outlook.expected_output(view.forecast.waiting_row))
         self._weight = view.waiting_weight
         if self._tenants is not None:
             self._weight = self._weight * self._tenants.factor(view.waiting_tenant)
@@ -100,13 +89,13 @@ class Pricing:
 
     def score(self, view: ClusterView) -> Scores:
         """What waits in the view that was last observed, at the prices as they are."""
-        wait_s: FloatArray = np.subtract(view.now_s, view.waiting_arrival_s)
-        service_s: FloatArray = np.multiply(self._length, self.traffic.step_s)
-        parts = self.reward(wait_s, service_s, self.traffic.step_s) * self._weight
-        costs = np.zeros((2, self._supply.rows, len(self._length)))
-        if self._priced:
-            costs = costs_now(running_sums(self.price), view.waiting_prompt, self._length)
-        return Scores(self._length, parts, costs, self._supply.row, self._new)
+        traffic = self.traffic
+        wait_s: FloatArray = view.now_s - view.waiting_arrival_s
+        parts = self.reward(wait_s, self._length * traffic.step_s, traffic.step_s)
+        reward, costs, surplus = _score(
+            parts, self._weight, self.price, self._priced, view.waiting_prompt, self._length
+        )
+        return Scores(self._length, parts, reward, costs, surplus, self._supply.row, self._new)
 
     def _begin(self, view: ClusterView) -> None:
         s = self.settings
@@ -149,6 +138,31 @@ class Pricing:
         )  # fmt: skip
         reward = self.reward(wait_s, length * traffic.step_s, traffic.step_s).sum(axis=0) * weight
         return Batch(prompt, length, start[:, None], reward[:, None])
+
+
+@njit(cache=True)
+def _whole(expected: FloatArray) -> IntArray:
+    """(n,): as whole tokens, at least one."""
+    length = np.empty(expected.shape[0], dtype=np.int64)
+    for j in range(expected.shape[0]):
+        length[j] = int(min(max(np.rint(expected[j]), 1.0), _LONGEST))
+    return length
+
+
+@njit(cache=True)
+def _score(
+    parts: FloatArray, weight: FloatArray, price: FloatArray, priced: bool, prompt: IntArray, length: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Rewards (n,), costs (2, rows, n) and surpluses (rows, n); ``parts`` (parts, n) are multiplied by the ``weight`` (n,)."""
+    reward = np.zeros(weight.shape[0])
+    for i in range(parts.shape[0]):
+        for j in range(reward.shape[0]):
+            parts[i, j] *= weight[j]
+            reward[j] += parts[i, j]
+    costs = np.zeros((2, price.shape[1], reward.shape[0]))
+    if priced:
+        costs = costs_now(running_sums(price), prompt, length)
+    return reward, costs, reward - costs[SLOT] - costs[KV]
 
 
 @njit(cache=True)

@@ -31,7 +31,7 @@ class Traffic:
 
     def observe(self, view: ClusterView, length: IntArray, weight: FloatArray) -> IntArray:
         """Take in a view; ``length`` (n,) forecasts and ``weight`` (n,) of what waits. Positions of new arrivals."""
-        new: IntArray = _remember(
+        new, latest_s = _remember(
             view.waiting_arrival_s, self._latest_s, view.waiting_prompt, length, weight, self._seen, self._prompt,
             self._length, self._weight,
         )  # fmt: skip
@@ -39,9 +39,9 @@ class Traffic:
         if self.elapsed > 0:
             self._measure(view, len(new))
         self._at_s, self._at_step = view.now_s, view.steps
-        if len(new):
-            self._latest_s, self._seen = float(view.waiting_arrival_s[new].max()), self._seen + len(new)
-        return new
+        self._latest_s, self._seen = latest_s, self._seen + len(new)
+        found: IntArray = new
+        return found
 
     def _measure(self, view: ClusterView, arrivals: int) -> None:
         share = -math.expm1(-self.elapsed / self._memory)
@@ -70,21 +70,29 @@ class Traffic:
     @property
     def kv_unit(self) -> float:
         """L̄₁ by forecasts: mean KV tokens of a busy slot, Σ s·ô/Σ ô + Σ ô(ô − 1)/(2 Σ ô); at least 1."""
-        s, o = self.prompt.astype(np.float64), self.length.astype(np.float64)
-        return max(float((s @ o + 0.5 * (o @ (o - 1.0))) / o.sum()), 1.0)
+        return float(_kv_unit(self._prompt, self._length, len(self)))
+
+
+@njit(cache=True)
+def _kv_unit(prompt: IntArray, length: IntArray, count: int) -> float:
+    held = made = 0.0
+    for i in range(count):
+        held += length[i] * (prompt[i] + 0.5 * (length[i] - 1))
+        made += length[i]
+    return max(held / made, 1.0) if made > 0.0 else 1.0
 
 
 @njit(cache=True)
 def _remember(
     arrival_s: FloatArray, latest_s: float, prompt: IntArray, length: IntArray, weight: FloatArray, seen: int,
     past_prompt: IntArray, past_length: IntArray, past_weight: FloatArray,
-) -> IntArray:  # fmt: skip
-    """Positions (k,) of what arrived after ``latest_s``, written into the rings behind the ``seen`` before."""
-    new, count = np.empty(arrival_s.shape[0], dtype=np.int64), 0
+) -> tuple[IntArray, float]:  # fmt: skip
+    """Positions (k,) of what arrived after ``latest_s``, written into the rings behind the ``seen`` before; and the latest of all."""
+    new, count, last_s = np.empty(arrival_s.shape[0], dtype=np.int64), 0, latest_s
     for j in range(arrival_s.shape[0]):
         if arrival_s[j] > latest_s:
             at = (seen + count) % past_prompt.shape[0]
             past_prompt[at], past_length[at], past_weight[at] = prompt[j], length[j], weight[j]
-            new[count] = j
+            new[count], last_s = j, max(last_s, arrival_s[j])
             count += 1
-    return new[:count].copy()
+    return new[:count].copy(), last_s

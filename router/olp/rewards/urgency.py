@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from endcast.compiled import njit
 from endcast.errors import InputError
 from endcast.router.olp.settings import OlpSettings
 from endcast.survival import FloatArray
@@ -28,9 +29,21 @@ class Urgency:
 
     def __call__(self, wait_s: FloatArray, service_s: FloatArray, step_s: float) -> FloatArray:
         """(3, n)."""
-        s, scale = self._settings, self._settings.latency_scale_s
-        parts: FloatArray = np.empty((3, len(wait_s)))
-        parts[0] = (s.w_latency * scale) / (service_s + scale)
-        parts[1] = s.w_ttft * wait_s / (service_s + scale)
-        parts[2] = s.w_tail * np.square(wait_s / s.tail_scale_s)
+        s = self._settings
+        parts: FloatArray = _urgency(
+            wait_s, service_s, s.latency_scale_s, s.tail_scale_s, s.w_latency, s.w_ttft, s.w_tail
+        )
         return parts
+
+
+@njit(cache=True)
+def _urgency(
+    wait_s: FloatArray, service_s: FloatArray, scale_s: float, tail_s: float, latency: float, ttft: float, tail: float
+) -> FloatArray:
+    parts = np.empty((3, wait_s.shape[0]))
+    for j in range(wait_s.shape[0]):
+        late = wait_s[j] / tail_s
+        parts[0, j] = latency * scale_s / (service_s[j] + scale_s)
+        parts[1, j] = ttft * wait_s[j] / (service_s[j] + scale_s)
+        parts[2, j] = tail * (late * late)
+    return parts
