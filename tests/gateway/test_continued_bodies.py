@@ -34,7 +34,7 @@ def sent_again(
 def test_a_text_goes_on_behind_the_prompt_and_a_chat_within_its_last_message() -> None:
     assert sent_again({"prompt": "a", "max_tokens": 9}, " b", 2, chat=False) == {"prompt": "a b", "max_tokens": 7}
     assert sent_again({"prompt": ["a"], "max_tokens": 9}, " b", 2, chat=False)["prompt"] == ["a b"]
-    ids = {"prompt": [5, 6], "return_token_ids": True, "max_tokens": 9}
+    ids = {"prompt": [5, 6], "return_token_ids": True, "max_tokens": 9, "stream": True}
     assert sent_again(ids, "xy", 2, [7, 8], chat=False)["prompt"] == [5, 6, 7, 8]
     assert sent_again(ids | {"prompt": [[5]]}, "xy", 2, [7, 8], chat=False)["prompt"] == [[5, 7, 8]]
     chat = sent_again({"messages": MESSAGES, "max_completion_tokens": 9, "max_tokens": None}, "said", 2, chat=True)
@@ -95,6 +95,10 @@ def test_what_said_nothing_is_sent_as_it_was() -> None:
         ({"messages": []}, True, "messages"),
         ({"messages": "hi"}, True, "messages"),
         ({"prompt": [1, 2]}, False, "token ids without return_token_ids"),
+        ({"prompt": [1, 2], "return_token_ids": True}, False, "token ids that are not streamed"),
+        ({"return_token_ids": True}, False, "return_token_ids"),
+        ({"return_token_ids": True}, True, "return_token_ids"),
+        ({"return_prompt_text": True}, True, "return_prompt_text"),
         ({"prompt": {"a": 1}}, False, "prompt"),
         ({"prompt": None}, False, "prompt"),
     ],

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from endcast.router.gateway.config import Log
-from endcast.router.gateway.mock.engine import ids_of, text_of
+from endcast.router.gateway.mock.engine import text_of
 from endcast.testing import ConstantHazardForecaster
 from endcast.types import EndReason
 
@@ -102,9 +102,8 @@ def test_an_answer_that_is_not_streamed_is_put_together(rig: RigMaker, path: str
     assert line["attributes"]["recomputed"] == 2
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_prompt_of_token_ids_goes_on_by_them(rig: RigMaker, stream: bool) -> None:
-    body = {"prompt": [5, 6, 7], "max_tokens": 9, "mock_output_tokens": 20, "return_token_ids": True, "stream": stream}
+def test_a_prompt_of_token_ids_goes_on_by_them(rig: RigMaker) -> None:
+    body = {"prompt": [5, 6, 7], "max_tokens": 9, "mock_output_tokens": 20, "return_token_ids": True, "stream": True}
 
     async def run() -> None:
         async with rig(workers=1, t_fixed_s=0.001, pool=GOES_ON) as r:
@@ -113,10 +112,6 @@ def test_a_prompt_of_token_ids_goes_on_by_them(rig: RigMaker, stream: bool) -> N
             through = await r.call(COMPLETIONS, body)
             await r.settled()
             assert r.gateway.pools[0].recomputed["continued"] == 2
-            if not stream:
-                assert through.json | {"id": 0} == direct.json | {"id": 0}
-                assert through.json["choices"][0]["token_ids"] == ids_of(0, 9)
-                return
             assert without_ids(through.body) == without_ids(direct.body)
 
     asyncio.run(run())
@@ -415,7 +410,10 @@ def test_many_that_are_given_back_and_leave_at_any_time(rig: RigMaker) -> None:
             assert r.gateway.pools[0].prefill.stranded == 0 and not r.gateway._tasks and not r.core._entries
             assert r.gateway.pools[0].recomputed["continued"] > 50
             assert r.gateway.pools[0].recomputed["passed_on"] == 0
+            await until(lambda: not Counter(whole) - learned())
+
+    def learned() -> Counter[int]:
+        return Counter(done.output_tokens for done in forecaster.observed if done.end is EndReason.STOP)
 
     asyncio.run(run())
-    learned = [done.output_tokens for done in forecaster.observed if done.end is EndReason.STOP]
-    assert not Counter(whole) - Counter(learned)
+    assert EndReason.UNFINISHED not in {done.end for done in forecaster.observed}

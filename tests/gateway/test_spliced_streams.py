@@ -11,6 +11,7 @@ import pytest
 from endcast.router.gateway.messages.body import read_body
 from endcast.router.gateway.streams.account import Account
 from endcast.router.gateway.streams.events import data_of, with_data
+from endcast.router.gateway.streams.frames import Choice
 from endcast.router.gateway.streams.joined import joined
 from endcast.router.gateway.streams.so_far import SoFar
 from endcast.router.gateway.streams.splice import Before, Splice, before_of
@@ -159,7 +160,7 @@ def test_one_stream_cut_at_every_byte(options: Any, chat: bool, wire: str) -> No
         sent = told.feed(pieces)
         head = sent if head is None else head
         assert sent == head and wanted.startswith(sent) and b"recomputed" not in sent
-        assert told.account.given_back and not told.account.complete and told.so_far.done
+        assert told.account.given_back and not told.account.complete
         assert told.so_far.text == "".join(HEAD) and (told.books.prompt, told.books.tokens) == (7, 4)
     for pieces in cuts(second):
         told = Told(options, chat=chat)
@@ -251,8 +252,8 @@ def test_frames_that_are_odd_pass() -> None:
         b"event: x\n\n",
     ]
     assert [splice.feed(one) for one in odd] == odd
-    assert splice.feed(b'data: {"id":"b","choices":["prompt_text"],"usage":7}\n\n') == (
-        b'data: {"id":"a","choices":["prompt_text"],"usage":7}\n\n'
+    assert splice.feed(b'data: {"id":"b","choices":["prompt_token_ids"],"usage":7}\n\n') == (
+        b'data: {"id":"a","choices":["prompt_token_ids"],"usage":7}\n\n'
     )
     assert (
         splice.feed(b'data: {"id":"b"') == b""
@@ -263,8 +264,8 @@ def test_frames_that_are_odd_pass() -> None:
 
 def test_what_the_second_engine_says_of_its_prompt_is_not_told() -> None:
     splice = Splice(before_of(b"{}", 3, 2))
-    sent = splice.feed(b'data: {"prompt_text":"p","choices":[{"index":0,"text":"a","prompt_token_ids":[1,2]}]}\n\n')
-    assert sent == b'data: {"prompt_text":null,"choices":[{"index":0,"text":"a","prompt_token_ids":null}]}\n\n'
+    sent = splice.feed(b'data: {"choices":[{"index":0,"text":"a","prompt_token_ids":[1,2]}]}\n\n')
+    assert sent == b'data: {"choices":[{"index":0,"text":"a","prompt_token_ids":null}]}\n\n'
 
 
 def test_data_in_several_lines_becomes_one() -> None:
@@ -274,12 +275,25 @@ def test_data_in_several_lines_becomes_one() -> None:
 
 
 def test_answers_are_joined() -> None:
-    first = b'{"id":"a","choices":[{"text":"x","prompt_token_ids":[1],"token_ids":[5]}],"usage":{"prompt_tokens":3}}'
+    first = b'{"id":"a","choices":[{"text":"x"}],"usage":{"prompt_tokens":3}}'
     last = (
-        b'{"id":"b","choices":[{"text":"y","prompt_token_ids":[1,5],"token_ids":[6],"finish_reason":"stop","odd":1.50}],'
+        b'{"id":"b","choices":[{"text":"y","finish_reason":"stop","odd":1.50}],'
         b'"usage":{"prompt_tokens":4,"completion_tokens":1,"total_tokens":5}}'
     )
-    assert joined(first, last, before_of(first, 3, 1), "x", [5]) == (
-        b'{"id":"a","choices":[{"text":"xy","prompt_token_ids":[1],"token_ids":[5,6],"finish_reason":"stop","odd":1.50}],'
+    assert joined(last, before_of(first, 3, 1), "x") == (
+        b'{"id":"a","choices":[{"text":"xy","finish_reason":"stop","odd":1.50}],'
         b'"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}'
     )
+
+
+@pytest.mark.parametrize("texts", [["a", "b"], ["a", ""]])
+def test_token_ids_go_on_only_from_whole_characters(texts: list[str]) -> None:
+    so_far = SoFar(lambda: "", wants_ids=True)
+    for i, text in enumerate(texts):
+        so_far.hear(Choice(text=text), text, json.dumps({"choices": [{"text": text, "token_ids": [i, 9]}]}).encode())
+    marker = Choice(finish_reason="stop", stop_reason="recomputed")
+    assert so_far.token_ids == [0, 9, 1, 9] and so_far.keeps(marker) is all(texts)
+    assert so_far.obstacle == ("" if all(texts) else "token ids that end within a character")
+    so_far = SoFar(lambda: "", wants_ids=True)
+    so_far.hear(Choice(text="a"), "a", b'{"choices":[{"text":"a"}]}')
+    assert not so_far.keeps(marker) and so_far.obstacle == "token ids that were not told"

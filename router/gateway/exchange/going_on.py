@@ -106,7 +106,7 @@ class GoingOn:
         """The rest of what the engine says that gave the request back: its counts, if it tells them only there."""
         with suppress(*UpstreamError):
             async with asyncio.timeout(_BEHIND_S):
-                while not self._so_far.done and (data := await self._read()):
+                while data := await self._read():
                     self._account.feed(data)
 
     async def _streamed_on(self, text: str, tokens: int, before: Before) -> bytes | None:
@@ -138,16 +138,15 @@ class GoingOn:
 
     async def whole(self, answer: bytes) -> bytes:
         """The client's one answer: the first engine's ``answer`` and what goes on from it."""
-        first, before = answer, before_of(answer, None, 0)
-        text, ids = "", list[int]()
+        first, before, text = answer, before_of(answer, None, 0), ""
         while (said := self._said_until_given_back(answer, text, before)) is not None:
             longer, told = said
             found = await self._in_time(self._sent_on(longer, told.tokens, streamed=False))
             if found is None:
                 break
-            text, before, answer, ids = longer, told, found, list(self._so_far.token_ids)
+            text, before, answer = longer, told, found
             self._went_on()
-        return answer if answer is first else joined(first, answer, before, text, ids)
+        return answer if answer is first else joined(answer, before, text)
 
     def _said_until_given_back(self, answer: bytes, text: str, before: Before) -> tuple[str, Before] | None:
         """The text up to the end of an ``answer`` that goes on, and what stands before the next one; else ``None``."""
@@ -158,16 +157,15 @@ class GoingOn:
         so_far.hear(choice, text_of(choice), answer)
         usage = usage_of(frame)
         tokens = None if usage is None else count(usage.completion_tokens)
+        if not so_far.keeps(choice):
+            return None
         if usage is None or tokens is None:
-            so_far.obstacle = so_far.obstacle or "usage that was not told"
-        if not so_far.keeps(choice) or usage is None or tokens is None:
+            so_far.obstacle = "usage that was not told"
             return None
         if before.tokens == 0:
             before = before_of(answer, count(usage.prompt_tokens), 0, bytes(frame.usage))
             self._pool.core.on_prompt(self._ticket, before.prompt_tokens or self._ticket.prompt)
-        text += text_of(choice)
-        text = text if so_far.wants_ids else without_begun_stop(text, stops_of(self._body))
-        return text, before.after(tokens)
+        return without_begun_stop(text + text_of(choice), stops_of(self._body)), before.after(tokens)
 
     # ---- from one engine to the next
 

@@ -23,7 +23,7 @@ _DEFAULT_CAP: Final = 16
 #: by a state of its own, which begins anew with each request.
 _UNFIT = (
     "logprobs", "prompt_logprobs", "echo", "suffix", "prompt_embeds", "truncate_prompt_tokens", "kv_transfer_params",
-    "use_beam_search", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "return_prompt_text", "use_beam_search", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
 )  # fmt: skip
 
 
@@ -45,7 +45,9 @@ def obstacle(body: Body) -> str:
     for name in _caps(body):  # what is not understood cannot be made smaller
         if members.get(name) not in (None, 0) and whole_number(members[name], 0) == 0:
             return name
-    return _obstacle_of_chat(members) if body.chat else _obstacle_of_prompt(members)
+    if body.chat:
+        return _obstacle_of_chat(members)
+    return _obstacle_of_prompt(members, streams=body.streams)
 
 
 def _caps(body: Body) -> tuple[str, ...]:
@@ -130,6 +132,8 @@ def _longer(prompt: msgspec.Raw, text: str, token_ids: list[int] | None) -> msgs
 
 def _obstacle_of_chat(members: dict[str, Any]) -> str:
     messages = members.get("messages")
+    if members.get("return_token_ids") is True:
+        return "return_token_ids"  # those of the whole would be no generation's
     if not isinstance(messages, list) or not messages:
         return "messages"
     if members.get("continue_final_message") is True:
@@ -141,15 +145,19 @@ def _obstacle_of_chat(members: dict[str, Any]) -> str:
     return "" if members.get("add_generation_prompt") in (None, True) else "add_generation_prompt"
 
 
-def _obstacle_of_prompt(members: dict[str, Any]) -> str:
+def _obstacle_of_prompt(members: dict[str, Any], *, streams: bool) -> str:
+    """Token ids go on by token ids, which only a stream tells with the text that they are; and a text goes on by its text."""
     prompt = members.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
+    tells_ids = members.get("return_token_ids") is True
     if isinstance(prompt, str):
-        return ""
+        return "return_token_ids" if tells_ids else ""
     if not isinstance(prompt, list) or not all(type(one) is int for one in prompt) or not prompt:
         return "prompt"
-    return "" if members.get("return_token_ids") is True else "token ids without return_token_ids"
+    if not tells_ids:
+        return "token ids without return_token_ids"
+    return "" if streams else "token ids that are not streamed"
 
 
 def _plain(body: Body) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import msgspec
 
 from endcast.router.gateway.messages.lenient import UNREADABLE
 from endcast.router.gateway.streams.events import data_of
-from endcast.router.gateway.streams.frames import DONE, Choice, Frame, count, read_frame, usage_of
+from endcast.router.gateway.streams.frames import Choice, Frame, count, read_frame, usage_of
 
 #: An engine's marker that a generation goes on elsewhere: no end, so its length is censored there.
 RECOMPUTED = "recomputed"
@@ -35,7 +35,7 @@ class SoFar:
         self.kept: list[bytes] = []  #: the marker and the events behind it
         self.told_tokens = 0  #: of the answer, by usage behind the marker
         self.usage = b"null"  #: … as it was told
-        self.done = False  #: ``[DONE]`` came behind the marker
+        self._mute = False  # the last token ids were no text yet
         self._said = io.StringIO(newline="")
         self.say = self._said.write  #: the answer's own text goes on
 
@@ -58,6 +58,7 @@ class SoFar:
             self.say(text)
         if self.wants_ids:
             self._hear_ids(data)
+            self._mute = not text
 
     def keeps(self, choice: Choice) -> bool:
         """Whether the chunk of ``choice`` is a marker after which the answer can go on; else the client must get it."""
@@ -68,23 +69,20 @@ class SoFar:
             self.obstacle = "tool calls"
         elif any(tag in self.text for tag in _THINKING):
             self.obstacle = "reasoning"
+        elif self._mute:  # told of a prompt that ends so, vLLM repeats parts of it
+            self.obstacle = "token ids that end within a character"
         return not self.obstacle
 
     def keep(self, event: bytes) -> None:
         """The marker, or an event behind it."""
-        data = data_of(event)
-        frame = None
-        if data.strip() == DONE:
-            self.done = True
-        elif self.kept:
-            frame = read_frame(data)
+        frame = read_frame(data_of(event)) if self.kept else None
         self.kept.append(event)
         if frame is not None and not frame.choices:
             self._hear_usage(frame)
 
     def take_kept(self) -> bytes:
         """The marker and what is behind it; it is to go on no more, or has."""
-        kept, self.kept, self.done = b"".join(self.kept), [], False
+        kept, self.kept = b"".join(self.kept), []
         self.told_tokens, self.usage = 0, b"null"
         return kept
 

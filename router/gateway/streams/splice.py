@@ -21,8 +21,8 @@ _CHOICES = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _NULL = msgspec.Raw(b"null")
 #: What a stream has one of.
 _IDENTITY = ("id", "created", "model")
-#: What an engine tells of the prompt in the first event: not the client's here.
-OF_PROMPT = ("prompt_token_ids", "prompt_text")
+#: What an engine tells of the prompt with its first token: not the client's here.
+_PROMPT_IDS = "prompt_token_ids"
 
 
 class Before(msgspec.Struct, frozen=True):
@@ -79,14 +79,12 @@ def as_one(members: dict[str, msgspec.Raw], before: Before) -> None:
     members |= {name: raw for name, raw in before.identity.items() if name in members}
     if members.get("usage", _NULL) != _NULL:
         members["usage"] = msgspec.Raw(usage_of_whole(bytes(members["usage"]), before))
-    for name in OF_PROMPT:
-        if name in members:
-            members[name] = _NULL
     told = bytes(members["choices"])
-    if any(name.encode() in told for name in OF_PROMPT):
+    if _PROMPT_IDS.encode() in told:
         with suppress(*UNREADABLE):  # choices of no known shape stay as they are
-            choices = _CHOICES.decode(told)
-            choices = [choice | {name: _NULL for name in OF_PROMPT if name in choice} for choice in choices]
+            choices = [
+                choice | ({_PROMPT_IDS: _NULL} if _PROMPT_IDS in choice else {}) for choice in _CHOICES.decode(told)
+            ]
             members["choices"] = msgspec.Raw(msgspec.json.encode(choices))
 
 
