@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
+import socket
 import ssl
 import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -394,6 +395,34 @@ def test_a_large_body_is_sent_whole_and_one_refused_early_ends() -> None:
         assert refused[0] < len(body)
 
     against(peer, test)
+
+
+def test_a_name_with_several_addresses_is_reached_by_one_that_answers() -> None:
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _request(reader)
+        writer.write(SIZED)
+
+    async def test(engines: Engines, url: str) -> None:
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in (1, int(url[-5:]))]
+
+        async def resolve(host: str, *_: Any, **__: Any) -> Any:
+            assert host == "engine.example"
+            return found
+
+        engines._loop = cast("Any", Resolving(asyncio.get_running_loop(), resolve))
+        assert (await engines.fetch("http://engine.example:8000/health", CIMultiDict()))[0] == 201
+
+    against(peer, test)
+
+
+class Resolving:
+    """An event loop that finds names as it is told."""
+
+    def __init__(self, loop: Any, resolve: Any) -> None:
+        self._loop, self.getaddrinfo = loop, resolve
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
 
 
 def test_who_is_cancelled_hangs_up() -> None:

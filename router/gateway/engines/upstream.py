@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 import ssl
 from functools import lru_cache
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Self
 from urllib.parse import unquote
 
 import msgspec
+from aiohappyeyeballs import start_connection
 from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
@@ -25,6 +27,8 @@ UpstreamError = (ConnectionError, TimeoutError, OSError)
 UNAVAILABLE = frozenset((502, 503, 504))
 #: Engines close connections that nobody uses after five seconds.
 _KEPT_S = 4.0
+#: A name's next address is tried beside one that has been silent for so long.
+_NEXT_ADDRESS_S = 0.25
 #: Health checks, models and metrics are smaller.
 _MOST = 8 << 20
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -125,11 +129,12 @@ class Engines:
     async def _connect(self, origin: _Origin) -> Connection:
         try:
             async with asyncio.timeout(self._connect_s):
+                found = await self._loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
                 _, connection = await self._loop.create_connection(
                     lambda: Connection(self._keep, self._lose),
-                    origin.host,
-                    origin.port,
+                    sock=await start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S),
                     ssl=self._trusted() if origin.secure else None,
+                    server_hostname=origin.host if origin.secure else None,
                 )
         except TimeoutError:
             raise TimeoutError(f"no connection to {origin.shown} in {self._connect_s:g} s") from None
