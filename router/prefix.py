@@ -35,6 +35,8 @@ class PrefixIndex:
         self._blocks = np.zeros(64, dtype=np.int64)
         self._matched = np.zeros((64, workers), dtype=np.int64)
         self._spare = list(range(63, _NO_BLOCKS, -1))
+        self.placed_blocks = 0  #: of all requests that went to a worker
+        self.hit_blocks = 0  #: of these, leading ones that the worker had seen
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -66,8 +68,13 @@ class PrefixIndex:
     def placed(self, request: IntArray, worker: IntArray) -> None:
         """Requests (k,) went to workers (k,): these have seen their blocks now."""
         for r, g in zip(request.tolist(), worker.tolist(), strict=True):
-            for block in self._gone(r):
+            blocks = self._gone(r)
+            self.placed_blocks += len(blocks)
+            leading = True
+            for block in blocks:
                 before = self._seen.get(block, 0)
+                leading = leading and bool(before >> g & 1)
+                self.hit_blocks += leading
                 self._seen[block] = before | 1 << g
                 self._seen.move_to_end(block)
                 if not before >> g & 1:
@@ -75,6 +82,13 @@ class PrefixIndex:
         while len(self._seen) > self._remembered:
             block, _ = self._seen.popitem(last=False)
             self._stale.update(self._waiters.get(block, ()))
+
+    def go_on(self, before: PrefixIndex, places: Sequence[int]) -> None:
+        """Know what ``before`` knew, whose worker g is ``places[g]`` here, or gone where that is negative."""
+        kept = [(1 << g, 1 << place) for g, place in enumerate(places) if place >= 0]
+        masks = {mask: sum(new for old, new in kept if mask & old) for mask in set(before._seen.values())}
+        self._seen = OrderedDict((block, masks[mask]) for block, mask in before._seen.items())
+        self.placed_blocks, self.hit_blocks = before.placed_blocks, before.hit_blocks
 
     def forget(self, request: IntArray) -> None:
         """Requests (k,) have given up waiting."""

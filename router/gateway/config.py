@@ -136,6 +136,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     candidates: Count = 64
     max_overtakes: Annotated[int, Meta(ge=0, le=1_000_000_000)] | None = None
     soften: Annotated[float, Meta(ge=0, le=1)] = 0.0  #: share of the prior in every forecast
+    prefix_weight: Annotated[float, Meta(ge=0, le=1_000_000)] = 0.0  #: what prefix caches count beside balance
 
     def __post_init__(self) -> None:
         if not self.policy:
@@ -150,6 +151,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError(f"{twice[0]} is there twice; several ranks behind one address are its ranks = N")
         if self.admission.partition(":")[0] not in ADMISSION_RULES:
             raise ValueError(f"admission {self.admission!r:.60} is unknown; known: {', '.join(ADMISSION_RULES)}")
+        if self.prefix_weight and not POLICIES.get(self.policy)(self.policy_settings()).needs_prefix:
+            raise ValueError(f"policy {self.policy!r} does not look at prefixes: prefix_weight must be 0")
         if self.needs_forecasts and self.forecaster is None:
             raise ValueError(
                 f'policy {self.policy!r} uses forecasts: forecaster must name a bundle, a service by URL, or "cold_start"'
@@ -188,6 +191,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             discount=self.discount,
             candidates=self.candidates,
             max_overtakes=4 * total if self.max_overtakes is None else self.max_overtakes,
+            prefix_weight=self.prefix_weight,
         )
 
 

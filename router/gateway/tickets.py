@@ -39,6 +39,7 @@ class Intake(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tenant: int = -1
     weight: float = 1.0
     supposed: int = 0
+    prefix_blocks: tuple[int, ...] = ()  #: leading ones of the prompt, for policies that look at them
     request: Request | None = None
 
 

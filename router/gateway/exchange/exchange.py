@@ -19,6 +19,7 @@ from endcast.router.gateway.messages.body import Body, parameters_of, prompt_of
 from endcast.router.gateway.messages.coding import decoded
 from endcast.router.gateway.messages.continuing import obstacle, wants_token_ids
 from endcast.router.gateway.messages.headers import for_client
+from endcast.router.gateway.messages.prefixes import leading_blocks
 from endcast.router.gateway.routing.dispatch import NotServed
 from endcast.router.gateway.seen.outcome import Outcome
 from endcast.router.gateway.streams.account import Account
@@ -90,6 +91,7 @@ class Exchange:
         told = self._attempts.prefilled.prompt_tokens
         tokens = min(told or estimated_prompt(pool, body), pool.largest_prompt)
         flags = pool.config.policy == "length_bucket"
+        blocks = leading_blocks(body) if pool.core.policy.needs_prefix else ()
         return Intake(
             prompt_tokens=tokens,
             width=body.choices,
@@ -97,10 +99,11 @@ class Exchange:
             tenant=pool.tenant_number(self._tenant),
             weight=2.0 ** -min(max(body.priority, -10.0), 10.0),
             supposed=supposed_tokens(parameters_of(body)) if flags else 0,
-            request=None if pool.desk is None else self._request(tokens),
+            prefix_blocks=blocks,
+            request=None if pool.desk is None else self._request(tokens, blocks),
         )
 
-    def _request(self, prompt_tokens: int) -> Request:
+    def _request(self, prompt_tokens: int, prefix_blocks: tuple[int, ...]) -> Request:
         """The request as forecasters see it."""
         body = self._body
         prompt, messages = prompt_of(body)
@@ -115,6 +118,7 @@ class Exchange:
             max_tokens=body.max_tokens,
             context_limit=self._pool.config.context_limit,
             parameters=parameters_of(body),
+            prefix_blocks=prefix_blocks,
         )
 
     # ---- the prompt computed elsewhere

@@ -211,6 +211,11 @@ class RoutingCore:
         self._step.close()
         return self.cluster.slots.active.copy()
 
+    def prefix_blocks(self) -> dict[str, int]:
+        """Prefix blocks of the requests placed, and how many of them their workers had seen; nothing unless the policy looks."""
+        known = self.cluster.prefixes
+        return {} if known is None else {"placed": known.placed_blocks, "seen": known.hit_blocks}
+
     # ---- books
 
     def _any_free(self) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from endcast.router.cluster import ClusterState
-from endcast.router.gateway.tickets import Ticket
-from endcast.survival import NO_CAP, FloatArray, SurvivalBatch
+from endcast.router.gateway.tickets import Intake, Ticket
+from endcast.survival import NO_CAP, FloatArray, IntArray, SurvivalBatch
 
 
 def size_of(ticket: Ticket, cluster: ClusterState) -> int:
@@ -60,11 +60,16 @@ def enter(
         weight=np.array([intake.weight for intake in intakes]),
         max_tokens=max_tokens,
         forecasts=forecasts,
+        prefix_blocks=None if cluster.prefixes is None else [_blocks(intake) for intake in intakes],
         front=front,
     )
     overtaken = [ticket.overtaken for ticket in tickets]
     if any(overtaken) and not front:
         cluster.pool.remember_overtaken(np.array(overtaken))
+
+
+def _blocks(intake: Intake) -> IntArray:
+    return np.array(intake.prefix_blocks, dtype=np.int64)
 
 
 def _tokens_left(ticket: Ticket) -> int:

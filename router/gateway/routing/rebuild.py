@@ -44,6 +44,8 @@ def rebuild(core: RoutingCore, pool: Pool, workers: Sequence[Worker], places: Se
             before.steps,
             before.dispatched,
         )  # by which it tells time and fleets
+    if core.cluster.prefixes is not None and before.prefixes is not None:
+        core.cluster.prefixes.go_on(before.prefixes, places)
     core.beats.go_on(beats)
     _move_running([t for t in open_now if t.phase is Phase.RUNNING], before, core, places)
     waiting = [t for t in open_now if t.phase is Phase.WAITING]

@@ -74,6 +74,8 @@ class AccessLog:
         }
         if shared["prompt_tokens"] is None and body.exact_prompt:
             shared["prompt_tokens"] = body.estimated_prompt
+        if ticket.intake.prefix_blocks:
+            shared["prefix_blocks"] = ticket.intake.prefix_blocks
         if self._settings.prompts:
             shared["prompt"], shared["messages"] = prompt_of(body)
         attributes = _attributes(outcome, ticket, body, pool, client_id)

@@ -226,6 +226,12 @@ def _posted(pool: PoolAtWork, what: str) -> int | None:
 #: Counts by pool and by a label of their own.
 _OF_KINDS: tuple[tuple[str, str, str, Callable[[PoolAtWork], dict[str, int]]], ...] = (
     ("turned_away", "Requests not served.", "reason", lambda pool: pool.dispatcher.turned_away),
+    (
+        "prefix_blocks",
+        "Prefix blocks of placed requests; those in front that their worker had seen.",
+        "kind",
+        lambda pool: pool.core.prefix_blocks(),
+    ),
     ("recomputed", "Times that engines gave a request back.", "outcome", lambda pool: pool.recomputed),
 )
 
