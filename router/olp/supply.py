@@ -45,7 +45,7 @@ class Supply:
     def look(self, view: ClusterView) -> None:
         """Work out what runs on those workers whose turn it is."""
         assert view.forecast is not None
-        due = np.flatnonzero((view.steps + self._turn) // self._every != (self._made_at + self._turn) // self._every)
+        due = _due(view.steps, self._turn, self._made_at, self._every)
         if len(due) == 0:
             return
         self._taken[SLOT, due], self._taken[KV, due] = view.forecast.outlook.occupancy(due, self._taken.shape[2])
@@ -63,6 +63,17 @@ class Supply:
             view.load, view.accepting,
         )  # fmt: skip
         return left, np.maximum(capacity, 1.0)
+
+
+@njit(cache=True)
+def _due(steps: int, turn: IntArray, made_at: IntArray, every: int) -> IntArray:
+    """(k,): workers whose turn has come between the step in which they were looked at and now."""
+    due, count = np.empty(turn.shape[0], dtype=np.int64), 0
+    for g in range(turn.shape[0]):
+        if (steps + turn[g]) // every != (made_at[g] + turn[g]) // every:
+            due[count] = g
+            count += 1
+    return due[:count].copy()
 
 
 @njit(cache=True)

@@ -31,23 +31,23 @@ class Traffic:
 
     def observe(self, view: ClusterView, length: IntArray, weight: FloatArray) -> IntArray:
         """Take in a view; ``length`` (n,) forecasts and ``weight`` (n,) of what waits. Positions of new arrivals."""
-        new, latest_s = _remember(
-            view.waiting_arrival_s, self._latest_s, view.waiting_prompt, length, weight, self._seen, self._prompt,
+        new, latest_s, running = _remember(
+            view.active, view.waiting_arrival_s, self._latest_s, view.waiting_prompt, length, weight, self._seen, self._prompt,
             self._length, self._weight,
         )  # fmt: skip
         self.elapsed = 0 if self._at_step < 0 else view.steps - self._at_step
         if self.elapsed > 0:
-            self._measure(view, len(new))
+            self._measure(view.now_s, len(new), running)
         self._at_s, self._at_step = view.now_s, view.steps
         self._latest_s, self._seen = latest_s, self._seen + len(new)
         found: IntArray = new
         return found
 
-    def _measure(self, view: ClusterView, arrivals: int) -> None:
+    def _measure(self, now_s: float, arrivals: int, running: bool) -> None:
         share = -math.expm1(-self.elapsed / self._memory)
         self.rate += share * (arrivals / self.elapsed - self.rate)
-        if int(view.active.max()) > 0:  # else time may have jumped to the next arrival
-            self.step_s += _NEWEST * ((view.now_s - self._at_s) / self.elapsed - self.step_s)
+        if running:  # else time may have jumped to the next arrival
+            self.step_s += _NEWEST * ((now_s - self._at_s) / self.elapsed - self.step_s)
 
     def __len__(self) -> int:
         return min(self._seen, _REMEMBERED)
@@ -84,10 +84,11 @@ def _kv_unit(prompt: IntArray, length: IntArray, count: int) -> float:
 
 @njit(cache=True)
 def _remember(
-    arrival_s: FloatArray, latest_s: float, prompt: IntArray, length: IntArray, weight: FloatArray, seen: int,
-    past_prompt: IntArray, past_length: IntArray, past_weight: FloatArray,
-) -> tuple[IntArray, float]:  # fmt: skip
-    """Positions (k,) of what arrived after ``latest_s``, written into the rings behind the ``seen`` before; and the latest of all."""
+    active: IntArray, arrival_s: FloatArray, latest_s: float, prompt: IntArray, length: IntArray, weight: FloatArray,
+    seen: int, past_prompt: IntArray, past_length: IntArray, past_weight: FloatArray,
+) -> tuple[IntArray, float, bool]:  # fmt: skip
+    """Positions (k,) of what arrived after ``latest_s``, written into the rings behind the ``seen`` before; the latest of all;
+    whether anything is ``active`` (G,)."""
     new, count, last_s = np.empty(arrival_s.shape[0], dtype=np.int64), 0, latest_s
     for j in range(arrival_s.shape[0]):
         if arrival_s[j] > latest_s:
@@ -95,4 +96,4 @@ def _remember(
             past_prompt[at], past_length[at], past_weight[at] = prompt[j], length[j], weight[j]
             new[count], last_s = j, max(last_s, arrival_s[j])
             count += 1
-    return new[:count].copy(), last_s
+    return new[:count].copy(), last_s, active.max() > 0

@@ -45,7 +45,8 @@ class OlpBrH:
         if len(view.waiting) == 0:
             return Decisions(_NONE, _NONE)
         now = self.queue.look(view, rng)
-        mean_reward = max(float(now.scores.reward.mean()), _LEAST_REWARD)
+        reward = now.scores.reward
+        mean_reward = max(float(reward.sum()) / len(reward), _LEAST_REWARD)
         assert view.forecast is not None
         shortlist = self._settings.olp.shortlist
         likely = self._likely(view, now.scores.best, shortlist)
