@@ -121,7 +121,8 @@ def test_a_thousand_clients_leave_at_any_time_and_nothing_is_left(rig: RigMaker)
                     await asyncio.sleep(0.01)
             core, dispatcher = r.core, r.gateway.pools[0].dispatcher
             assert not core.tickets and not core._entries and not dispatcher._futures
-            await asyncio.sleep(0.1)
-            assert left_over().total() == 0
+            async with asyncio.timeout(10):  # calls of clients who left at once may come in late
+                while left_over():
+                    await asyncio.sleep(0.1)
 
     asyncio.run(run())
