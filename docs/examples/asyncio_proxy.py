@@ -14,7 +14,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import aiohttp
 from aiohttp import web
@@ -31,9 +31,10 @@ from endcast.router.gateway.tickets import Intake, Ticket
 from endcast.survival import NO_CAP
 from endcast.types import EndReason
 
-#: An engine that cannot be reached gets nothing new for so long; it holds the fewest tokens, and would get everything.
+#: An engine that failed gets nothing new for so long; it holds the fewest tokens, and would get everything.
 PAUSE_S = 5.0
 ENDS = {"length": EndReason.LENGTH, "abort": EndReason.ABORT, "error": EndReason.ERROR}
+PASSED = ("Authorization", "Content-Type", "X-Request-Id")
 BROKEN = b'data: {"error": {"message": "the engine failed", "code": 502}}\n\ndata: [DONE]\n\n'
 
 
@@ -63,10 +64,13 @@ class Proxy:
             return await self._pass_on(http, body, answer, response, self.core.workers[ticket.worker].url)
         except EngineFailed as error:
             answer.end = EndReason.ERROR
+            self._pause(ticket.worker)
             if not response.prepared:
-                self._pause(ticket.worker)
                 return web.json_response({"error": {"message": f"the engine failed: {error}", "code": 502}}, status=502)
-            await response.write(BROKEN)
+            with suppress(ConnectionResetError):
+                await response.write(BROKEN)
+            return response
+        except ConnectionResetError:  # its client left
             return response
         finally:
             del self._places[ticket]
@@ -76,7 +80,7 @@ class Proxy:
     async def _pass_on(
         self, http: web.Request, body: Body, answer: Answer, response: web.StreamResponse, url: str
     ) -> web.StreamResponse:
-        sent = {name: http.headers[name] for name in ("Authorization", "Content-Type") if name in http.headers}
+        sent = {name: http.headers[name] for name in PASSED if name in http.headers}
         async with aclosing(self._call(url + http.path, asking_for_usage(body), sent, response)) as chunks:
             async for data in chunks:
                 if response.content_type != "text/event-stream":
@@ -181,7 +185,9 @@ class Answer:
                 self.end = self.end if answer else ENDS.get(str(choice.finish_reason), EndReason.STOP)
         if not self._strips or usage is None:
             return event
-        return without_usage(event, frame) if frame.choices or self._body.wants_usage else b""
+        if frame.choices:
+            return without_usage(event, frame)
+        return event if self._body.wants_usage else b""
 
 
 def intake_of(body: Body) -> Intake:
