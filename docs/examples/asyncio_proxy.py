@@ -34,6 +34,7 @@ from endcast.types import EndReason
 #: An engine that failed gets nothing new for so long; it holds the fewest tokens, and would get everything.
 PAUSE_S = 5.0
 ENDS = {"length": EndReason.LENGTH, "abort": EndReason.ABORT, "error": EndReason.ERROR}
+UNAVAILABLE = (502, 503, 504)
 PASSED = ("Authorization", "Content-Type", "X-Request-Id")
 BROKEN = b'data: {"error": {"message": "the engine failed", "code": 502}}\n\ndata: [DONE]\n\n'
 
@@ -61,7 +62,10 @@ class Proxy:
             self._places[ticket] = self._loop.create_future()
             self.wake()
             await self._places[ticket]
-            return await self._pass_on(http, body, answer, response, self.core.workers[ticket.worker].url)
+            passed = await self._pass_on(http, body, answer, response, self.core.workers[ticket.worker].url)
+            if passed.status in UNAVAILABLE:
+                self._pause(ticket.worker)
+            return passed
         except EngineFailed as error:
             answer.end = EndReason.ERROR
             self._pause(ticket.worker)
@@ -118,7 +122,7 @@ class Proxy:
 
     def _round(self) -> None:
         self._round_due = False
-        for ticket in self.core.decide(self._loop.time()):
+        for ticket in self.core.decide(self._loop.time()):  # br_0 and br_h refuse none: it has a worker
             place = self._places[ticket]
             if not place.done():  # its client is leaving at this very moment
                 place.set_result(None)
@@ -182,7 +186,8 @@ class Answer:
                 self._core.on_text(self._ticket, text_of(choice))
             if choice.finish_reason is not None:
                 self._core.on_answer_end(self._ticket, answer)
-                self.end = self.end if answer else ENDS.get(str(choice.finish_reason), EndReason.STOP)
+                if answer == 0:
+                    self.end = ENDS.get(str(choice.finish_reason), EndReason.STOP)
         if not self._strips or usage is None:
             return event
         if frame.choices:

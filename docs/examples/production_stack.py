@@ -42,8 +42,9 @@ from endcast.types import EndReason
 
 #: Paths of requests that generate. Others take no slot.
 GENERATING = ("/v1/chat/completions", "/v1/completions")
-#: An engine whose call failed gets nothing new for so long.
+#: An engine that failed gets nothing new for so long; it holds the fewest tokens, and would get everything.
 PAUSE_S = 5.0
+UNAVAILABLE = (502, 503, 504)
 
 
 class Fleet:
@@ -107,7 +108,7 @@ class Exchange:
         return await dispatcher.place(self._ticket)
 
     def failed(self) -> None:
-        """Its engine could not be reached, or broke off."""
+        """Its engine could not be reached, broke off, or is unavailable."""
         if self._ticket is not None and self._ticket.phase is Phase.RUNNING:
             self._fleet.pause(self._fleet.core.workers[self._ticket.worker].url)
 
@@ -199,6 +200,8 @@ class Listener:
         async def tell(message: Message) -> None:
             if "endcast" in state and message["type"] == "http.response.body":
                 state["endcast"].hear(message.get("body", b""))
+            elif "endcast" in state and message.get("status") in UNAVAILABLE:
+                state["endcast"].failed()
             await send(message)
 
         try:
