@@ -60,7 +60,11 @@ class Dispatcher:
 
     async def place(self, ticket: Ticket) -> int:
         """The worker for a request that waits; ``NotServed`` 503 where there is none in time."""
+        if ticket.phase is Phase.RUNNING:
+            return ticket.worker  # a round came before anybody asked
         future: asyncio.Future[int] = self._loop.create_future()
+        if ticket.phase is Phase.REFUSED:
+            self._refuse(future, "shed")
         self._futures[ticket] = future, self._loop.time() + self.limits.max_wait_s
         self.wake()
         if self._expiry is None:
