@@ -109,7 +109,7 @@ def test_without_a_weight_nothing_is_looked_at(rig: RigMaker, tmp_path: pathlib.
 def test_a_policy_that_does_not_look_at_prefixes_takes_no_weight() -> None:
     least = '[[pools]]\nworkers = [{ url = "http://a:1" }]\nprefix_weight = 3\n'
     assert parse_config(least).pools[0].policy_settings().prefix_weight == 3.0
-    with pytest.raises(EndcastError, match="least_kv.*prefix_weight must be 0"):
+    with pytest.raises(EndcastError, match=r"least_kv.*prefix_weight must be 0"):
         parse_config(least + 'policy = "least_kv"\n')
 
 
