@@ -81,7 +81,7 @@ class Faults:
 def service(model: Forecaster, manifest: dict[str, Any] | None = None) -> Iterator[tuple[Faults, int]]:
     """A service on a port of its own, in a thread of its own."""
     faults = Faults(create_app(Settings(), model, manifest))
-    server = uvicorn.Server(uvicorn.Config(faults, host="127.0.0.1", port=0, log_level="critical", lifespan="on"))
+    server = uvicorn.Server(uvicorn.Config(faults, host="127.0.0.1", port=0, log_config=None, lifespan="on"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

@@ -238,7 +238,7 @@ async def stack(
     module.main()
     app = asked[0]["app"]
     assert asked[0]["port"] == 8001, "production-stack's own options are its own"
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical", ws="none"))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, ws="none"))
     serving = asyncio.create_task(server.serve())
     try:
         while not server.started:

@@ -33,6 +33,9 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., io.StringIO]]
 
     def configure(**settings: Any) -> io.StringIO:
         stream = io.StringIO()
+        for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # another test's server may have set them up
+            monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+            logging.getLogger(name).setLevel(logging.NOTSET)
         configure_logging(Settings(**settings), stream)
         return stream
 
