@@ -27,10 +27,11 @@ UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\nContent-Type: a\r\n\r\nfirst,second"
 PROVISIONAL = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + SIZED
 
 
-class Wire:
+class Wire(asyncio.Transport):
     """A transport without a network."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.sent = bytearray()
         self.closed = self.paused = False
 
@@ -60,7 +61,7 @@ class Link:
         self.wire = Wire()
         self.idle, self.lost = [], []  # type: list[Connection], list[Connection]
         self.connection = Connection(self.idle.append, self.lost.append)
-        self.connection.connection_made(self.wire)  # type: ignore[arg-type]
+        self.connection.connection_made(self.wire)
 
     def call(self, *, bodiless: bool = False) -> asyncio.Task[EngineResponse]:
         return asyncio.create_task(self.connection.call(b"GET / HTTP/1.1\r\n\r\n", None, bodiless=bodiless))

@@ -21,8 +21,8 @@ from endcast.router.gateway.config import Health, Limits
 from endcast.router.gateway.engines.connection import Connection
 from endcast.router.gateway.engines.response import EngineError, EngineResponse, NotConnected
 
-#: What can go wrong with a connection to an engine.
-UpstreamError = (ConnectionError, TimeoutError, OSError)
+#: What can go wrong with a connection to an engine: refused, lost, late, or an answer that is none (``EngineError``).
+UpstreamError = (OSError,)
 #: Answers that say that this worker cannot serve now; tried elsewhere.
 UNAVAILABLE = frozenset((502, 503, 504))
 #: Engines close connections that nobody uses after five seconds.

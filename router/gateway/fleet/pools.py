@@ -63,10 +63,8 @@ class PoolAtWork:
         self.dispatcher = Dispatcher(self.core, limits)
         self.prompt_sizes = PromptSizes()
         self.prefill = Prefill(pool)
-        self.recomputed = {
-            "continued": 0,
-            "passed_on": 0,
-        }  #: times that engines gave a request back, by what became of it
+        #: Times that engines gave a request back, by what became of it.
+        self.recomputed = {"continued": 0, "passed_on": 0}
         self._tenants: dict[str, int] = {}
         self._down: set[str] = set()  # addresses that may not be given requests
         self._closed: frozenset[int] = frozenset()
